@@ -7,7 +7,7 @@ from pathlib import Path
 from lbx.benchmarks.longbench import tasks as longbench_tasks
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import RunRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 
 _BENCHMARK = "longbench"
 TASKS = ("qasper", "hotpotqa", "2wikimqa", "musique", "multifieldqa_en")
@@ -57,7 +57,7 @@ def make_file(path: Path, runs: int, answers: int, begin: int = 0, end: int | No
                 for task in TASKS:
                     connection.execute(_ANSWERS, [run, task, begin, end])
                     connection.execute(_SCORES, [run, task, begin, end, version, _METRIC])
-            add_up(store, run, BENCHMARKS[_BENCHMARK])
+            aggregate_scores(store, run, BENCHMARKS[_BENCHMARK])
             store.finish_run(run, "done")
 
 

@@ -18,7 +18,7 @@ from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.read.queries import attach_files, open_query
-from lbx.results.scoring.scores import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 
 PAGE = Path(__file__).with_name("cookbook.md")
 BLOCK = re.compile(r"(```sql\n(.*?)```\n\n)```text\n.*?```", re.DOTALL)
@@ -47,7 +47,7 @@ def _fill(store: Store, model: str, every: int) -> None:
         for task in tasks:
             for number in range(12):
                 _answer(store, model, _sample(benchmark, task, number), number, every)
-        add_up(store, model, BENCHMARKS[benchmark])
+        aggregate_scores(store, model, BENCHMARKS[benchmark])
     store.finish_run(model, "done")
 
 

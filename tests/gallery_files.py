@@ -25,7 +25,7 @@ from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.file.sessions import store_sessions
 from lbx.results.rows import SessionRow
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from tests.judged_rounds import Said, add_judge, both_orders
 
 MODELS = (
@@ -222,7 +222,7 @@ def _write_run(
         scores=[score for _, scores in answers for score in scores],
     )
     for name in versions if end else ():
-        add_up(store, run, BENCHMARKS[name])
+        aggregate_scores(store, run, BENCHMARKS[name])
     if end:
         store.finish_run(run, "done")
 
@@ -357,6 +357,18 @@ def published_file(path: Path, shared: Path) -> Path:
         for file in sorted((judgements / folder).glob("*.pred.jsonl")):
             sources.append(("leval", file, f"{file.name.removesuffix('.pred.jsonl')} ({folder})"))
     for format_, source, model in sources:
-        command = [sys.executable, "-P", "-m", "lbx.cli", "import", format_, str(source), "-m", model, "-o", str(path)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "lbx.cli",
+            "import",
+            format_,
+            str(source),
+            "--model-name",
+            model,
+            "-o",
+            str(path),
+        ]
         subprocess.run(command, check=True, capture_output=True)
     return path

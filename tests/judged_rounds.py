@@ -13,7 +13,7 @@ from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import score_rows
 
 PAIR = Rubric(
@@ -59,7 +59,7 @@ def add_judge(
         generations.append(GenerationRow(judge_id, *key, output=output, error=one.error, finish_reason=reason))
         scores += [] if one.error else score_rows(judge_id, key, judging, judging.score(sample, one.text))
     store.write(samples=samples, generations=generations, scores=scores)
-    add_up(store, judge_id, judging)
+    aggregate_scores(store, judge_id, judging)
     store.finish_run(judge_id, "done")
 
 

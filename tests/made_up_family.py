@@ -18,14 +18,14 @@ from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.benchmarks import registry
 from lbx.benchmarks.base.aggregates import Average, numbers_by_task, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
     BoardPart,
     Boards,
     LineChart,
     Paper,
-    PublishedFigures,
+    PublishedScores,
     TableCell,
     best_of,
 )
@@ -62,13 +62,15 @@ class Colours(Benchmark):
                     number_column("mean", "Mean", "percent"),
                 ),
                 [BoardPart({**{t: task_number(t) for t in TASKS}, "mean": group_number(OVERALL, metric="average")})],
-                by=best_of("mean"),
+                rank_by=best_of("mean"),
                 charts=[LineChart("Colours: both", "Two temperatures", {task: task for task in TASKS}, scale=100)],
             )
         }
     )
-    published_figures = PublishedFigures(
-        columns=("hot",), figures=lambda row: [(row["model"], task_number("warm"), row["hot"])], several_rows=False
+    published_scores = PublishedScores(
+        columns=("hot",),
+        scores_of_row=lambda row: [(row["model"], task_number("warm"), row["hot"])],
+        several_rows=False,
     )
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
@@ -92,7 +94,7 @@ class Colours(Benchmark):
         mean = Average.of(heads, complete=len(heads) == len(TASKS))
         if mean is None:
             return []
-        return [replace(mean.group(OVERALL, "all"), official=mean.score)]
+        return [replace(mean.to_group_number(OVERALL, "all"), official=mean.score)]
 
 
 def main(folder: Path) -> None:
@@ -100,7 +102,7 @@ def main(folder: Path) -> None:
     registry.BENCHMARKS = registry._Benchmarks(*registry.BENCHMARKS.values(), Colours())
     from lbx.exchange.exporting import export
     from lbx.report import page
-    from lbx.report.format.cells import sheet
+    from lbx.report.format.table_cells import sheet
     from lbx.report.query import ReportQuery
     from lbx.report.reports import REPORTS, read_report
     from lbx.report.rows.paper import sheets

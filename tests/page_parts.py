@@ -16,7 +16,7 @@ from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report import page as report_page
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from tests.made_numbers import task_row
 
 EVIL = "</script><b onload=x>&amp;\0\x1b[31m\u202e\u2066]]>--><!--"
@@ -53,7 +53,7 @@ def results_file(
             for task in tasks:
                 _write_task(store, run, task, samples, r, output, failed, score, iterations, benchmark)
             if benchmark in BENCHMARKS:
-                add_up(store, run, BENCHMARKS[benchmark])
+                aggregate_scores(store, run, BENCHMARKS[benchmark])
             if done:
                 store.finish_run(run, "done")
     return path

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.leval.tasks import KINDS
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench_v2 import DOMAINS
 from lbx.benchmarks.registry import BENCHMARKS
 

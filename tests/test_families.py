@@ -16,7 +16,7 @@ NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle|mrcr|graph-?walks|fastcha
 NEEDLES = "the report needles, of any benchmark that says how deep one stands"
 ALLOWED = {
     "exchange/annotation": "datasets in L-Eval's form, and the pages of its own tool",
-    "exchange/field": "tasks that other evaluation harnesses ask, by their names there",
+    "exchange/tools": "tasks that other evaluation harnesses ask, by their names there",
     "opinions/rating_files.py": "the files of L-Eval's rating page",
     "opinions/rating_pages.py": "the files of L-Eval's rating page",
     "engine/template_process.py": "jinja2's drop_needle",

@@ -67,7 +67,7 @@ class Number(TableRow):
     """A number that is computed from scores or opinions: a row of ``numbers``, with a field for each column.
 
     A benchmark returns numbers of a task (with its ``metric``) or of a group (with ``grouping``, ``name``, ``metric``).
-    ``lbx.results.scoring.adding_up`` completes them with names, position, interval and bounds for failed answers.
+    ``lbx.results.scoring.aggregation`` completes them with names, position, interval and bounds for failed answers.
     Columns that a kind of number does not have are None, or "" and 0 if they are part of its key.
 
     Attributes:

@@ -1,1 +1,1 @@
-"""Benchmarks: a module or a folder for each family, the code they share, and their registry."""
+"""Benchmarks: a module or folder for each family, code that families share, and the registry."""

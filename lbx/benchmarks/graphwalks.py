@@ -2,7 +2,7 @@ r"""OpenAI GraphWalks (2025): graphs of up to 1 million tokens, and a set of nod
 
 Source: the dataset's card, with the code that reads and grades answers,
 https://huggingface.co/datasets/openai/graphwalks/blob/f338bb265735a56a79f4b0f5def722c9c3268ead/README.md (MIT). The
-prompts are the rows' own, in one parquet file for short graphs and one for long ones:
+prompts are in the rows of two parquet files, one for short graphs and one for long ones:
 
     {"prompt": "You will be given a graph as a list of directed edges. ...\n\nOperation:\nFind the parents of node ...",
      "answer_nodes": ["1679091c5a", "c9f0f895fb"], "prompt_chars": 2638, "problem_type": "parents",
@@ -10,11 +10,11 @@ prompts are the rows' own, in one parquet file for short graphs and one for long
 
 A task is an operation on short or long graphs: bfs (nodes at a depth of a breadth-first search) or parents.
 
-The card's code has two faults. It keeps "Final Answer: [" in front of the first node, so this node is never right; and
-it gives 1 instead of 0 to an answer that has no right node, or not the required form. ``f1`` has neither, as in other
-programs that run this benchmark; ``f1_card`` is the card's code to the letter.
+The card's code makes two mistakes. It keeps "Final Answer: [" in front of the first node, so this node is never right.
+And it gives 1 instead of 0 to an answer without a right node, or not in the required format. ``f1`` corrects both, like
+other programs that run this benchmark. ``f1_card`` is the card's code to the letter.
 
-OpenAI GraphWalks' table: operations by length of the graph.
+The table shows operations by length of the graph.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from lbx.base.records import (
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.base.files import DataRow, cached_by_mtime, damaged_file_error
-from lbx.benchmarks.base.layout import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
+from lbx.benchmarks.base.paper_tables import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
 from lbx.benchmarks.base.sources import DataSource, Parquet
 from lbx.options.asking import PLAIN, Mode
 
 OPERATIONS = ("bfs", "parents")
 LEVELS = {"128k": "graphwalks_128k_and_shorter.parquet", "1m": "graphwalks_256k_to_1mil.parquet"}
-"""{level in the name of a task: file}; the authors count tokens."""
+"""{level in the name of a task: file}. The levels are in tokens, as the authors count them."""
 
 TASKS = tuple(f"{operation}_{level}" for level in LEVELS for operation in OPERATIONS)
 _HEADINGS = {"128k": "128k and shorter", "1m": "256k to 1M"}
@@ -97,9 +97,11 @@ BOARDS = Boards(
                     for name in OPERATIONS
                 ),
             ],
-            first=(Column("operation", "operation"),),
-            ordered_by=_OVERALL,
-            charts=[LineChart("OpenAI GraphWalks: {}, percent, by length", "Two lengths", _HEADINGS, by="operation")],
+            leading_columns=(Column("operation", "operation"),),
+            order_number=_OVERALL,
+            charts=[
+                LineChart("OpenAI GraphWalks: {}, percent, by length", "Two lengths", _HEADINGS, split_by="operation")
+            ],
             small_charts=True,
         )
     }
@@ -111,11 +113,11 @@ DATA = DataSource("bundle/graphwalks.toml", (REPO,))
 METRICS = ("f1", "f1_card", "answered")
 
 _QUESTION = "Operation:\n"
-"""Beginning of the question, which follows the graph; the examples before the graph have it, too."""
+"""Beginning of the question, which follows the graph. The examples before the graph contain it, too."""
 
 _PREFIX = re.compile(r"Final Answer: ?(?=\[)")
 _NEW_TOKENS, _NEW_TOKENS_PER_NODE = 4096, 12
-"""The card sets no limit. A node is ten hexadecimal digits, and an answer has up to 7,000 of them."""
+"""Tokens of an answer, and per node. The card sets no limit. An answer lists up to 7,000 nodes of ten digits."""
 
 _ID_LENGTH = 16
 
@@ -136,7 +138,7 @@ class GraphWalks(Benchmark):
         return [Task(self.name, task, METRICS, count) for task, count in counts.items() if count]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """Yield a task's samples; an id is a hash of the prompt, so it stays when other rows are replaced."""
+        """Yield a task's samples. An id is a hash of the prompt, so it stays when other rows are replaced."""
         path = _data(bundle, task)
         if path is None:
             raise self.data.missing_data_error(bundle, f"{REPO}, {task}")
@@ -144,7 +146,7 @@ class GraphWalks(Benchmark):
         yield from with_unique_ids(_sample(task, row) for row in rows)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the row's prompt, which is never cut. Decoding is greedy, because the card sets no sampling."""
+        """Prompt of the row, which is never cut. Decoding is greedy, because the card sets no sampling."""
         return Prompt(
             before="",
             document=sample.context,
@@ -155,7 +157,7 @@ class GraphWalks(Benchmark):
         )
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return F1 of the sets of nodes, 0 for another form; by the card's code; and whether the form is right."""
+        """Score an output by F1 of the sets of nodes, by the card's code, and by whether the format is right."""
         nodes, truth = read_nodes(output), set(sample.references)
         extracted = "" if nodes is None else ", ".join(nodes)
         f1 = 0.0 if nodes is None else _f1(set(nodes), truth, without_overlap=float(not nodes and not truth))
@@ -164,7 +166,7 @@ class GraphWalks(Benchmark):
         return [Score(metric, value, extracted) for metric, value in values]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return the mean F1 in percent with one decimal, as OpenAI publishes it, then the other metrics."""
+        """Average F1, in percent with one decimal as OpenAI publishes it, and the other metrics."""
         return [
             score for metric in METRICS for score in task_score(metric, rows, metric, 1 if metric == "f1" else None)
         ]
@@ -173,7 +175,7 @@ class GraphWalks(Benchmark):
         return next(iter(task_score("f1", rows, "f1", 1)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return means of the tasks, overall, by operation and by length: lbx's own, official if no task is missing."""
+        """Average the tasks overall, by operation and by length. These are lbx's averages, official if complete."""
         scores = {task: score for task, rows in tasks.items() if (score := self.headline(task, rows))}
         members = {("overall", "all"): TASKS}
         for grouping, names, part in (("operation", OPERATIONS, 0), ("length", tuple(LEVELS), 1)):
@@ -183,18 +185,18 @@ class GraphWalks(Benchmark):
         for group, names in members.items():
             found = [scores[task] for task in names if task in scores]
             if average := Average.of(found, complete=len(found) == len(names)):
-                groups.append(average.group(*group))
+                groups.append(average.to_group_number(*group))
         return groups
 
 
 def read_nodes(response: str) -> list[str] | None:
-    """Return the nodes in the last line of a response; None if it has not the form "Final Answer: [a, b]"."""
+    """Parse the nodes in the last line of a response, "Final Answer: [a, b]", or return None for another format."""
     answer = _find_answer(response)
     return None if answer is None else _split_nodes(_PREFIX.sub("", answer, count=1))
 
 
 def _find_answer(response: str) -> str | None:
-    r"""Return the match of the card's "Final Answer: ?\[.*\]", in a time that grows with the line's length only."""
+    r"""Match the card's "Final Answer: ?\[.*\]" in the last line, in time proportional to the line's length."""
     line = response.rpartition("\n")[2]
     start, end = _PREFIX.search(line), line.rfind("]")
     return line[start.start() : end + 1] if start and end >= start.end() else None

@@ -1,10 +1,10 @@
-"""A judge's work as a benchmark: the better of two stored answers, or the quality of one.
+"""Benchmark "judge", whose samples ask a judge for the better of two stored answers, or for the quality of one.
 
-A judge is a run. Its prompts are *rounds*: samples of the benchmark "judge", with the rubric's name as their task. So a
-judge is continued, shared among workers, merged and counted like any run.
+A judge is a run. The prompts are *rounds*: samples of the benchmark "judge", with the rubric's name as task. So a judge
+is continued, shared among workers, merged and counted like any run.
 
-A round's id is the hash of its prompt and of both runs: a changed answer makes another round, and earlier judgements
-stay unchanged. Each round has the rules for parsing its verdict, so that stored texts can be read without the rubric.
+The id of a round is a hash of the prompt and of both runs. A changed answer makes another round, and earlier judgements
+stay unchanged. Each round stores the rules for parsing a verdict, so that stored texts can be read without the rubric.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ NAME = JUDGE
 _ID_LENGTH = 24
 
 DocumentLoader = Callable[[Bundle, str, str], Iterator[Sample]]
-"""Returns the samples of a bundle's benchmark and task, for rubrics with documents. It is sent to worker processes."""
+"""Function that reads the samples of a bundle's benchmark and task. It is sent to worker processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One prompt for a judge: a stored answer, by itself or compared with another.
+    """Prompt for a judge on a stored answer, by itself or compared with another answer.
 
     Attributes:
-        benchmark, task, sample_id, question, references, language: of the judged sample.
+        benchmark, task, sample_id, question, references, language: the judged sample.
         run_id, iteration, answer: the judged answer.
-        against_run_id, against_iteration, against: the answer that it is compared with; None, 0, "" in a rating.
-        document_sha256: hash of the judged sample's document; "" if unknown.
+        against_run_id, against_iteration, against: the other answer, or None, 0 and "" in a rating.
+        answer_first: whether the judge reads the judged answer first.
+        document_sha256: hash of the judged sample's document, or "" if unknown.
         marks: marks of the question's copies that the round counts for, once for each.
     """
 
@@ -70,16 +71,16 @@ class Round:
     document_sha256: str = ""
     marks: tuple[str, ...] = ()
 
-    def name(self, rubric_sha256: str) -> str:
-        """Return the sample's id."""
+    def round_id(self, rubric_sha256: str) -> str:
+        """Id of the round's sample, for a rubric."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return sha256_text(canonical_json({**values, "rubric": rubric_sha256}))[:_ID_LENGTH]
 
     def sample(self, rubric: Rubric, document: str = "") -> RoundSample:
-        """Return a sample of the benchmark "judge", without the answers' texts.
+        """Make the round's sample of the benchmark "judge", without the texts of the answers.
 
         Args:
-            document: the text, if the rubric shows it.
+            document: text of the judged sample's document, if the rubric shows it.
         """
         is_pair, has_rival = rubric.kind == PAIR, self.against_run_id is not None
         judged = JudgedAnswer(
@@ -106,7 +107,7 @@ class Round:
         return RoundSample(
             benchmark=NAME,
             task=rubric.name,
-            sample_id=self.name(rubric.sha256),
+            sample_id=self.round_id(rubric.sha256),
             context=document,
             question=self.question,
             references=self.references,
@@ -117,7 +118,7 @@ class Round:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Return the texts for a rubric's placeholders, except {document}."""
+        """Texts for the placeholders of a rubric, except {document}."""
         first, second = (self.answer, self.against) if self.answer_first else (self.against, self.answer)
         values = {"question": self.question, "reference": "\n".join(map(str, self.references))}
         return {**values, "answer": self.answer, "a": first, "b": second}
@@ -128,11 +129,11 @@ def _no_documents(_bundle: Bundle, _benchmark: str, _task: str) -> Iterator[Samp
 
 
 class JudgeBenchmark(Benchmark):
-    """The rounds of a rubric. Without a rubric it has no task, and only reads stored judgements.
+    """Benchmark of a rubric's rounds. Without a rubric there is no task, and it only scores stored judgements.
 
     Args:
-        rounds: grouped by judged task.
-        documents: source of the documents that the rubric shows.
+        rounds: rounds, grouped by judged task.
+        documents: loader of the documents that the rubric shows.
     """
 
     name = NAME
@@ -142,16 +143,16 @@ class JudgeBenchmark(Benchmark):
         self, rubric: Rubric | None = None, rounds: Sequence[Round] = (), documents: DocumentLoader = _no_documents
     ) -> None:
         self._rubric = rubric
-        self._rounds = {round_.name(rubric.sha256): round_ for round_ in rounds} if rubric else {}
+        self._rounds = {round_.round_id(rubric.sha256): round_ for round_ in rounds} if rubric else {}
         self._documents = documents
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the rubric's task."""
+        """Return the only task, named like the rubric."""
         rubric, count = self._rubric, len(self._rounds)
         return [Task(NAME, rubric.name, (rubric.metric,), count)] if rubric and count else []
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """Yield the rounds in the given order; if the rubric shows documents, in the judged data's order.
+        """Yield the samples of the rounds in order, or in the judged data's order if the rubric shows documents.
 
         Raises:
             BundleError: the document of a judged answer is missing in the bundle, or differs.
@@ -180,7 +181,7 @@ class JudgeBenchmark(Benchmark):
         raise _wrong_document_error(bundle, next(iter(remaining.values()))[0])
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the rubric's messages. Only a document may be cut, in its middle."""
+        """Fill in the rubric's messages. Only a document may be cut, in its middle."""
         rubric, round_ = self._rubric, self._rounds[sample.sample_id]
         assert rubric is not None
         values = {**round_.fields, "document": sample.context}
@@ -197,15 +198,15 @@ class JudgeBenchmark(Benchmark):
         )
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the judged answer's verdict (1, 0.5, 0), or the rating as a fraction of its scale; [] if none."""
+        """Parse the verdict on the judged answer (1, 0.5, 0), or the rating as a fraction of the scale, or []."""
         return judgement(sample.subject, output) if isinstance(sample, RoundSample) else []
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """Return the judged sample's document."""
+        """Document of the judged sample."""
         return sample.subject.document_sha256 if isinstance(sample, RoundSample) else ""
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return []: a judge's verdicts are numbers of the models that it judged."""
+        """Return [], because a judge's verdicts are numbers of the judged models."""
         return []
 
 

@@ -6,19 +6,19 @@ and prompts come from the bundle. One object of data.json's array:
     {"_id": "66ec...", "domain": "Multi-Document QA", "sub_domain": "Legal", "difficulty": "hard", "length": "short",
      "question": "...", "choice_A": "...", ..., "choice_D": "...", "answer": "C", "context": "..."}
 
-The ways to ask, as in pred.py, each step at temperature 0.1 and cut in its middle if it is too long:
+The modes, as in pred.py. Each step is sampled at temperature 0.1, and a prompt that is too long is cut in its middle:
 
     plain        0shot.txt, 128 new tokens
     no_context   0shot_no_context.txt, 128
-    rag          0shot_rag.txt, 128; the chunks in document order, each with a heading that counts them
-    cot          0shot_cot.txt, 1,024; then 0shot_cot_ans.txt, which has the reasoning and no document, 128
+    rag          0shot_rag.txt, 128, with the chunks in document order, each below a numbered heading
+    cot          0shot_cot.txt, 1,024, then 0shot_cot_ans.txt, with the reasoning and without the document, 128
 
-cot can be combined with no_context or with rag: the first step then has *their* prompt, and 1,024 tokens. (pred.py
-accepts no_context together with rag, too, but then ignores no_context; lbx refuses that.)
+cot can be combined with no_context or with rag. The first step then uses the prompt of that mode, with 1,024 tokens.
+(pred.py also accepts no_context together with rag, but ignores no_context. lbx refuses that.)
 
-LongBench v2's tables: difficulty, length and domain, the leaderboard plain and with CoT, and published figures.
+The tables show difficulty, length and domain, the leaderboard plain and with CoT, and published scores.
 
-LongBench v2's prediction files: one JSON lines file a model.
+Prediction files are one JSON lines file per model.
 
 Source: pred.py and result.py of https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e
 
@@ -27,8 +27,9 @@ Source: pred.py and result.py of https://github.com/THUDM/LongBench/tree/2e00731
      "response_cot": "only with --cot", "response": "...", "pred": "C", "judge": true}
 
 result.py reads ``judge``, ``difficulty`` and ``length``, and ``pred`` if it compensates, from JSON lines or from one
-JSON array. Other programs' files have only these and no ``answer`` or ``response``, and rows {"_id": ..., "error": ...}
-for questions without an answer. A question that is answered several times counts once for each answer, as iterations.
+JSON array. Files of other programs contain only these keys, without ``answer`` or ``response``, and rows
+{"_id": ..., "error": ...} for questions without an answer. If a question is answered several times, each answer counts,
+as iterations.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from lbx.base.visible import one_line
 from lbx.benchmarks.base.aggregates import ScoredRows, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.files import DataRow, read_text
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
     BoardEntry,
@@ -66,7 +67,7 @@ from lbx.benchmarks.base.layout import (
     CsvRow,
     ModelDotChart,
     Paper,
-    PublishedFigures,
+    PublishedScores,
     TableCell,
     best_of,
     first_value,
@@ -92,17 +93,17 @@ NUMBERS = {
     **{name: group_number("difficulty", name, metric="accuracy") for name in ("easy", "hard")},
     **{name: group_number("length", name, metric="accuracy") for name in ("short", "medium", "long")},
 }
-"""{column of the leaderboard: its number}"""
+"""{column of the leaderboard: number}."""
 
 
-def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     return [(row["model"], key, row[column]) for column, key in NUMBERS.items()]
 
 
-# Files of published figures have a row for each model: benchmark,model,overall,easy,hard,short,medium,long
-PUBLISHED = PublishedFigures(
+# Files of published scores have a row for each model: benchmark,model,overall,easy,hard,short,medium,long
+PUBLISHED = PublishedScores(
     columns=tuple(NUMBERS),
-    figures=_figures,
+    scores_of_row=_scores_of_row,
     several_rows=False,
     means=(
         (NUMBERS["overall"], {NUMBERS["easy"]: 192, NUMBERS["hard"]: 311}),
@@ -153,7 +154,7 @@ BOARDS = Boards(
                 ),
             ),
             [BoardPart(NUMBERS, {f"{part}_cot": key for part, key in NUMBERS.items()})],
-            by=_overall,
+            rank_by=_overall,
             pairs_modes=True,
             keeps_empty=True,
             charts=[
@@ -176,7 +177,7 @@ class LongBenchV2Format(PredictionFormat):
     score_keys = ("difficulty", "length")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """Read rows; ids are the rows' own, else their positions."""
+        """Parse the rows of a file. The sample's id is the row's ``_id``, or else the row's position."""
         task = self.known_tasks[0]
         times: Counter[str] = Counter()
         first_rows: dict[str, tuple[Sample, PredictionLine]] = {}
@@ -229,13 +230,13 @@ class LongBenchV2Format(PredictionFormat):
             raise prediction_file_error(line.location, problem)
         return prediction
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         return sample.sample_id
 
     def split_reasoning(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
-        """Return the row with its reasoning split off.
+        """Move the reasoning of a prediction from ``output`` to ``reasoning``.
 
-        The letter is the answer's, even if pred.py found another in the reasoning.
+        The letter is then the answer's, even if pred.py found another in the reasoning.
         """
         response = prediction.line.optional_text("response")
         reasoning, answer, _ = split(response)
@@ -249,7 +250,7 @@ class LongBenchV2Format(PredictionFormat):
         return PredictionFormat.split_reasoning(self, replace(prediction, output=response, marked_right=None), split)
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
-        """Return why ``judge``, which result.py counts, contradicts the answer: no number would be right."""
+        """Reason why ``judge``, which result.py counts, contradicts the answer, or None."""
         letter = chosen_letter(prediction.output or "")
         if prediction.marked_right and letter is None:
             return "'judge' marks an answer without a letter as right"
@@ -264,7 +265,7 @@ class LongBenchV2Format(PredictionFormat):
         )
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
-        """Return the model's name with its first mode of rag, no_context and cot, as pred.py names files."""
+        """Name of a model with the first of the modes rag, no_context and cot, as pred.py names files."""
         if settings.get("rag"):
             return f"{model}_rag_{settings['rag']}"
         if settings.get("no_context"):
@@ -275,7 +276,7 @@ class LongBenchV2Format(PredictionFormat):
         return f"{file_part(model)}.jsonl"
 
     def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
-        """Return a row; results files have no documents, so ``context`` is "" (the document's beginning in pred.py)."""
+        """Row for one answer. Results files contain no documents, so ``context`` is "" (in pred.py the beginning)."""
         sample, response = answer.sample, answer.output.strip()
         choices = sample.meta.get("choices") or {}
         letter = chosen_letter(response)
@@ -291,15 +292,15 @@ class LongBenchV2Format(PredictionFormat):
         return row
 
     def omission_reason(self, answer: AnswerToExport) -> str:
-        """Return a reason also for empty outputs, which pred.py drops; an answer that is all reasoning is wrong."""
+        """Omit empty outputs, too, which pred.py drops. (An answer that is all reasoning is exported, and wrong.)"""
         empty = not answer.output and answer.reasoning is None
         return PredictionFormat.omission_reason(self, answer) or ("empty answers" if empty else "")
 
 
 def _is_judged_right(line: PredictionLine) -> bool:
-    """Return whether a row's 'judge' marks it as right. Like result.py, convert the value with ``int``.
+    """Whether the value of "judge" marks a row as right. Like result.py, convert the value with ``int``.
 
-    Without a judgement, at which result.py stops, the letters decide.
+    Without "judge", at which result.py stops, the letters decide.
     """
     value = line.values.get("judge")
     if value is None and line.optional_text("answer"):
@@ -316,7 +317,7 @@ def _is_judged_right(line: PredictionLine) -> bool:
 
 
 def _letter(line: PredictionLine, *, judge: bool) -> tuple[object, str | None]:
-    """Return ``pred`` and the letter that it means; without ``pred``, the letter of the response."""
+    """Return ``pred`` and the letter that it means. Without ``pred``, both are the letter of the response."""
     answer = line.values.get("pred")
     if "pred" not in line.values:
         letter = chosen_letter(line.optional_text("response"))
@@ -358,9 +359,9 @@ def _text(value: Any) -> str:
 
 
 def _output(line: PredictionLine, letter: str | None) -> str:
-    """Return the model's output, or the row's choice in official words if the output is missing or chose another.
+    """Output of the model, or the row's letter in official words if the output is missing or states another letter.
 
-    pred.py strips outputs when it writes them and drops empty ones before: an empty ``response`` was white space.
+    pred.py drops empty outputs and strips the others when it writes them, so an empty ``response`` was white space.
     """
     response = line.values.get("response")
     if isinstance(response, str) and chosen_letter(response) == letter:
@@ -373,7 +374,7 @@ DATA = DataSource("bundle/longbench_v2.toml", (REPO, "zai-org/LongBench-v2"))
 PROMPTS = "THUDM/LongBench/prompts"
 TASK = "mcq"
 LIMITS = dict.fromkeys(WINDOWS_OF_128K, 120_000)
-"""The prompt's limit in tokens, which config/model2maxlen.json has for every model of 128k."""
+"""{context window: limit of the prompt}, in tokens, as in config/model2maxlen.json for every model of 128k."""
 
 _GROUPS: dict[str, Callable[[Sample], bool]] = {
     # As in result.py: everything except easy is hard, everything except short and medium is long.
@@ -395,7 +396,7 @@ DOMAINS: dict[str, tuple[str, ...]] = {
     "Code Repository Understanding": ("Code repo QA",),
     "Long Structured Data Understanding": ("Table QA", "Knowledge graph reasoning"),
 }  # fmt: skip
-"""{domain: its sub-domains}, in the paper's order."""
+"""{domain: sub-domains}, in the paper's order."""
 
 
 def _check_mode(task: str, mode: Mode) -> None:
@@ -407,7 +408,7 @@ def _check_mode(task: str, mode: Mode) -> None:
 
 
 def _result_files(run: ScoredRun) -> dict[str, str]:
-    """Return result.py's result.txt. Raises UsageError: a group has no question, at which it stops."""
+    """Write result.py's result.txt. Raises UsageError if a group has no question, at which result.py stops."""
     numbers = {metric: number for task in run.numbers.values() for metric, number in task.items()}
     name, metrics = one_line(run.file.rpartition(".")[0]), ["accuracy", *(f"accuracy/{group}" for group in _GROUPS)]
     if missing := [metric for metric in metrics if metric not in numbers]:
@@ -425,7 +426,7 @@ def _join_results(path: str, first: str, second: str) -> str | None:
 
 
 class LongBenchV2(Benchmark):
-    """The benchmark family "longbench_v2": one task, with several modes of asking (see the module)."""
+    """LongBench v2, which consists of one task with several modes (see the module's docstring)."""
 
     name = "longbench_v2"
     metric_version = 1
@@ -442,17 +443,17 @@ class LongBenchV2(Benchmark):
     results = ResultFormat(_result_files, _join_results)
     paper = PAPER
     boards = BOARDS
-    published_figures = PUBLISHED
+    published_scores = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the only task, if the bundle has data.json."""
+        """Return the only task, if the bundle contains data.json."""
         source = _data(bundle)
         if source is None:
             return []
         return [Task(self.name, TASK, ("accuracy", "compensated", "empty"), source.count())]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """Yield the samples. ``length`` counts characters; the paper's bucket is ``meta["length"]``."""
+        """Yield the samples. ``Sample.length`` counts characters. The paper's bucket is ``meta["length"]``."""
         source = _data(bundle)
         if source is None:
             raise self.data.missing_data_error(bundle, f"{REPO}, data.json")
@@ -462,10 +463,10 @@ class LongBenchV2(Benchmark):
         return 0.25
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the first step's prompt with every field stripped.
+        """Fill in the prompt of the first step, with every field stripped.
 
         Raises:
-            UsageError: both no_context and rag are asked for.
+            UsageError: the mode combines no_context and rag.
         """
         _check_mode(sample.task, mode)
         budget = 1024 if mode.cot else 128
@@ -496,7 +497,7 @@ class LongBenchV2(Benchmark):
         document: str = "",
         reasoning: str | None = None,
     ) -> Prompt:
-        """Fill in one of the official prompts; ``name`` is the file's."""
+        """Fill in the official prompt in the file called ``name``."""
         relative_path = f"{PROMPTS}/{name}"
         placeholders = {"$Q$": sample.question.strip()}
         placeholders |= {f"$C_{letter}$": sample.meta["choices"][letter].strip() for letter in LETTERS}
@@ -517,27 +518,27 @@ class LongBenchV2(Benchmark):
         )
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
-        """Return, with ``mode.cot``, the question again, after the reasoning and without the document.
+        """With ``mode.cot``, prompt of the question again, after the reasoning and without the document.
 
-        An output without a single character is the answer: pred.py gives up on such a question.
+        An empty output is the answer, because pred.py gives up on such a question.
         """
         if not mode.cot or len(outputs) > 1 or not outputs[0]:
             return outputs[-1]
         return self._prompt(bundle, "0shot_cot_ans.txt", sample, 128, reasoning=outputs[0])
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
-        """Return the question and the four choices, the paper's query."""
+        """Query of question and four choices, as in the paper."""
         return "\n".join([sample.question, *(sample.meta["choices"][letter] for letter in LETTERS)])
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Return the text of the right choice."""
+        """Text of the right choice."""
         choices = sample.meta.get("choices") or {}
         return [choices[letter] for letter in sample.references if letter in choices]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return accuracy; compensated, with a quarter for an answer without a letter; empty, 1 for an empty output.
+        """Score an output by accuracy, by compensated accuracy (0.25 without a letter), and by whether it is empty.
 
-        The official run drops a question with an empty output: it scores 0 here, see ``ScoringRules.counts``.
+        A question with an empty output scores 0, but the official run drops it (see ``ScoringRules.is_counted``).
         """
         letter = chosen_letter(output)
         right = float(letter in sample.references)
@@ -548,12 +549,12 @@ class LongBenchV2(Benchmark):
         ]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return result.py's row, percent with one decimal: accuracy, accuracy/easy, ... /long, then compensated.
+        """Aggregate the task as result.py does, in percent with one decimal: accuracy, accuracy/easy, ... compensated.
 
-        Rows that do not count are not part of these. ``accuracy_all`` is over every row, ``empty`` the share of
+        These numbers are over the rows that count. ``accuracy_all`` is over every row, and ``empty`` is the share of
         empty answers. A group without questions, at which the official script fails, is left out.
         """
-        counted = ScoredRows.of(rows).filter(self.scoring.counts)
+        counted = ScoredRows.of(rows).filter(self.scoring.is_counted)
         groups = {group: _filter(counted, belongs) for group, belongs in _GROUPS.items()}
         scores = []
         for metric in ("accuracy", "compensated"):
@@ -563,16 +564,18 @@ class LongBenchV2(Benchmark):
         return [*scores, *task_score("accuracy_all", rows, "accuracy", 1), *task_score("empty", rows, "empty", 1)]
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
-        return next(iter(task_score("accuracy", ScoredRows.of(rows).filter(self.scoring.counts), "accuracy", 1)), None)
+        return next(
+            iter(task_score("accuracy", ScoredRows.of(rows).filter(self.scoring.is_counted), "accuracy", 1)), None
+        )
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return the paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
+        """Aggregate the groups of the paper's tables: "overall", "difficulty", "length", "domain" and "sub_domain".
 
         Each has the metrics accuracy and compensated. Overall, difficulty and length are result.py's, with one
-        decimal; the paper's table of domains has one decimal, too, and there is no table of sub-domains.
+        decimal, like the paper's table of domains. There is no official table of sub-domains.
         """
         metrics = ("accuracy",) if averages_only else ("accuracy", "compensated")
-        counted = ScoredRows.of(tasks.get(TASK, ())).filter(self.scoring.counts)
+        counted = ScoredRows.of(tasks.get(TASK, ())).filter(self.scoring.is_counted)
         group = partial(_group, metrics)
         table = group("overall", "all", counted)
         for name, belongs in _GROUPS.items():
@@ -597,7 +600,7 @@ def _filter(rows: ScoredRows, belongs: Callable[[Sample], bool]) -> ScoredRows:
 
 
 def _sort_names(names: Iterable[str], order: Iterable[str]) -> list[str]:
-    """Sort names in the order of ``order``; others after these, by name."""
+    """Sort names in the order of ``order``, and other names after these, by name."""
     places = {name: index for index, name in enumerate(order)}
     return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 

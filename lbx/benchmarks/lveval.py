@@ -8,13 +8,11 @@ config.py, which is never run. One line of hotpotwikiqa_mixup.zip's hotpotwikiqa
      "language": "en", "answer_keywords": "...", "confusing_facts": "..."}
 
 A task is a dataset at a level. The five levels of a dataset ask the same questions in the same order, so that a
-sample's id, its place in the file, names the same question in all of them.
+sample's id, the position in the file, names the same question at all levels.
 
-LV-Eval's tables: datasets by length level, with their means, and published figures.
+The tables show datasets by length level, with means, and published scores.
 
-Properties of each task of LV-Eval: dataset and level, category, metric, language; and its answers.
-
-LV-Eval's prediction files: a folder with {dataset}_{level}.jsonl.
+Prediction files are a folder with {dataset}_{level}.jsonl.
 
 Source: prediction.py and evaluation.py of
 https://github.com/infinigence/LVEval/tree/63e7ae939bd347c76b2cdb1cebfb216faca26897
@@ -22,7 +20,7 @@ https://github.com/infinigence/LVEval/tree/63e7ae939bd347c76b2cdb1cebfb216faca26
     {"pred": "...", "answers": ["..."], "gold_ans": "the keywords, or null", "input": "the question",
      "all_classes": null, "length": 15342}
 
-A row does not identify its sample: without a bundle its position in the file does, which is also the bundle's id.
+A row does not identify a sample. Without a bundle, the row's position in the file does, which is also the bundle's id.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, zip_members
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
     BoardEntry,
@@ -61,7 +59,7 @@ from lbx.benchmarks.base.layout import (
     HeatMap,
     LineChart,
     Paper,
-    PublishedFigures,
+    PublishedScores,
     TableCell,
 )
 from lbx.benchmarks.base.prediction_lines import (
@@ -96,10 +94,10 @@ METRICS: dict[str, tuple[str, ...]] = {
     "f1": ("f1",),
     "rouge_l": ("rouge_l", "rouge_l_unlimited"),
 }
-"""Metrics stored by a dataset's kind.
+"""{metric of a dataset: stored metrics}.
 
-keyword_f1 is F1 if the answer names enough of the keywords, else 0; keyword_f1_paper leaves stop words out of the
-F1, as in the paper but not in the code; f1 is without the gate. rouge_l_unlimited is rouge_l without the official
+keyword_f1 is F1 if the answer names enough of the keywords, else 0. keyword_f1_paper leaves stop words out of the
+F1, as in the paper but not in the code. f1 is without this gate. rouge_l_unlimited is rouge_l without the official
 run's recursion limit.
 """
 
@@ -109,10 +107,10 @@ KEYWORDS_NO_TEXT = "The answer keywords in the data are no text, on which the of
 
 @dataclass(frozen=True, slots=True)
 class DatasetRules:
-    """Properties of a dataset.
+    """Rules of a dataset.
 
     Attributes:
-        category: the paper's group.
+        category: category in the paper.
         metric: a key of ``METRICS``.
     """
 
@@ -151,10 +149,11 @@ def kind_of(task: str) -> DatasetRules:
     return DATASETS[split_task(task)[0]]
 
 
-def first_answers(answers: object) -> tuple[tuple[str, ...], str | None]:
-    """Return the references of a row's ``answers``, and why the official script would stop on them.
+def parse_references(answers: object) -> tuple[tuple[str, ...], str | None]:
+    """Parse ``answers`` of a row into references, and a reason if the official script would stop at them.
 
-    Only the first answer is scored, so only that one can stop it. A bare string counts as its characters, as there.
+    Only the first answer is scored, so only the first can stop the script. As officially, a bare string counts as its
+    characters.
     """
     if not isinstance(answers, list | tuple | str):
         return (), NO_TEXT
@@ -163,12 +162,12 @@ def first_answers(answers: object) -> tuple[tuple[str, ...], str | None]:
     return tuple(answer for answer in answers if isinstance(answer, str)), None
 
 
-def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     return [(row["model"], task_number(f"{row['dataset']}_{row['level']}"), row["score_percent"])]
 
 
-# Files of published figures have a row for each dataset and level: benchmark,model,dataset,level,score_percent
-PUBLISHED = PublishedFigures(("dataset", "level", "score_percent"), _figures)
+# Files of published scores have a row for each dataset and level: benchmark,model,dataset,level,score_percent
+PUBLISHED = PublishedScores(("dataset", "level", "score_percent"), _scores_of_row)
 
 
 def _table_cell(key: NumberKey) -> TableCell | None:
@@ -188,20 +187,20 @@ _COLUMNS = {level: level for level in LEVELS}
 
 
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
-    """Add the means that an entry's figures determine.
+    """Add the means that follow from an entry's scores.
 
-    The mean of all is lbx's own, and never official: it is whole if every level's is.
+    The mean of all levels is lbx's, and never official. It counts as complete if the mean of every level is.
     """
     if entry.run_id is None:
-        return replace(entry, figures={**_means(entry.figures), **entry.figures})
+        return replace(entry, numbers={**_means(entry.numbers), **entry.numbers})
     levels = set(_LEVEL_MEANS.values())
-    is_complete = levels <= entry.figures.keys() and not levels & entry.unofficial
+    is_complete = levels <= entry.numbers.keys() and not levels & entry.unofficial
     return replace(entry, unofficial=entry.unofficial - {_OVERALL}) if is_complete else entry
 
 
-def _means(figures: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
-    """Return a published model's averages by level, by dataset and over all; an average needs all of its tasks."""
-    cells = {split_task(key.task): value for key, value in figures.items() if split_task(key.task)[1] in LEVELS}
+def _means(numbers: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
+    """Average a published model's scores by level, by dataset and overall, where no task is missing."""
+    cells = {split_task(key.task): value for key, value in numbers.items() if split_task(key.task)[1] in LEVELS}
     datasets = dict.fromkeys(dataset for dataset, _ in cells)
     parts = {
         **{key: [(dataset, level) for dataset in datasets] for level, key in _LEVEL_MEANS.items()},
@@ -231,17 +230,23 @@ BOARDS = Boards(
                     for name, mean in _DATASET_MEANS.items()
                 ),
             ],
-            first=(Column("dataset", "dataset"),),
-            ordered_by=_OVERALL,
+            leading_columns=(Column("dataset", "dataset"),),
+            order_number=_OVERALL,
             charts=[
                 LineChart(
                     "LV-Eval: mean over the datasets by level, percent",
                     "Five lengths",
                     _COLUMNS,
-                    by="dataset",
-                    only=_ALL,
+                    split_by="dataset",
+                    only_value=_ALL,
                 ),
-                HeatMap("LV-Eval: {} by dataset and level, percent", "datasets", _COLUMNS, by="dataset", only=_ALL),
+                HeatMap(
+                    "LV-Eval: {} by dataset and level, percent",
+                    "datasets",
+                    _COLUMNS,
+                    split_by="dataset",
+                    only_value=_ALL,
+                ),
             ],
         )
     },
@@ -278,19 +283,19 @@ class LVEvalFormat(PredictionFormat):
         )
         return self.make_prediction(line, number, sample, "pred")
 
-    def identity(self, sample: Sample) -> object:
-        """Return question and answers: a level asks each question once."""
+    def match_key(self, sample: Sample) -> object:
+        """Match key of a sample: question and references. A level asks each question once."""
         return sample.question, sample.references
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
-        """Accept rows without the question: evaluation.py never reads it, and some files leave it out."""
+        """Accept rows without the question, as in some files, because evaluation.py never reads it."""
         mine = prediction.sample
         if mine is None or mine.question or mine.references != sample.references:
             return False
         return not differences(mine, sample, self.score_keys)
 
     def file_name(self, model: str, task: str) -> str:
-        """Return {dataset}_{level}.jsonl, the name that evaluation.py looks for in its --input-dir."""
+        """File name {dataset}_{level}.jsonl, which evaluation.py looks for in --input-dir."""
         return f"{task}.jsonl"
 
     def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
@@ -315,11 +320,11 @@ NEW_TOKENS = "DATASET_MAXGEN"
 LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500, 200_000: 199_500} | dict.fromkeys(
     WINDOWS_OF_128K, 127_500
 )
-"""Limits of tokens by window: thousands of tokens less 500, the authors' --model-max-length; its default is 15,500."""
+"""{context window: limit of the prompt}, in tokens, by the authors' --model-max-length, with a default of 15,500."""
 
 
 def _result_files(run: ScoredRun) -> dict[str, str]:
-    """Return evaluation.py's eval_result/result.json and result.csv, in its order of files."""
+    """Write evaluation.py's eval_result/result.json and result.csv, with files in evaluation.py's order."""
     numbers = sorted(run.numbers.items(), key=lambda item: _sort_key(item[0]))
     scores = {task: next(iter(metrics.values())).official for task, metrics in numbers}
     levels: dict[str, dict[str, object]] = {}
@@ -340,10 +345,10 @@ class LVEval(Benchmark):
     results = ResultFormat(_result_files)
     paper = PAPER
     boards = BOARDS
-    published_figures = PUBLISHED
+    published_scores = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks with a file in their dataset's zip. Raises BundleError if a zip is damaged."""
+        """Return the tasks with a file in the dataset's zip. Raises BundleError if a zip is damaged."""
         candidates = [task for task in TASKS if names is None or task in names]
         sources = {task: source for task in candidates if (source := _data(bundle, task))}
         # Counting unpacks gigabytes, and zlib lets other threads run meanwhile.
@@ -355,7 +360,7 @@ class LVEval(Benchmark):
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """Yield a task's samples, with the row's number in the file, from "0000", as id."""
+        """Yield a task's samples. The id is the row's number in the file from "0000"."""
         source = _data(bundle, task)
         if source is None:
             raise self.data.missing_data_error(bundle, f"{REPO}, {task}")
@@ -363,7 +368,7 @@ class LVEval(Benchmark):
             yield _sample(task, row, number)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the official prompt; a model's chat template wraps every dataset's."""
+        """Fill in the official prompt. In every dataset it is wrapped in the model's chat template."""
         dataset, _ = split_task(sample.task)
         before, document, after = fill_format(
             self._official_setting(bundle, PROMPTS, dataset, str),
@@ -393,7 +398,7 @@ class LVEval(Benchmark):
         return value
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Return the answers and their keywords. dureader's answers are people's summaries, not parts of documents."""
+        """References and keywords. dureader's references are people's summaries, which do not occur in documents."""
         if kind_of(sample.task).metric == "rouge_l":
             return ()
         keywords = sample.meta.get("answer_keywords")
@@ -401,7 +406,7 @@ class LVEval(Benchmark):
         return tuple(dict.fromkeys(text.strip() for text in texts if any(sign.isalnum() for sign in text)))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the official metric by the first reference only, and further metrics; 0 without references."""
+        """Score an output by the first reference: the official metric and further metrics, 0 without references."""
         kind = kind_of(sample.task)
         if sample.meta.get("fault") or not sample.references:
             return [Score(metric, 0.0, error=sample.meta.get("fault")) for metric in METRICS[kind.metric]]
@@ -425,20 +430,20 @@ class LVEval(Benchmark):
         ]
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """Return the question, which recurs at five lengths, each time in another document."""
+        """Question of a sample, which recurs at five lengths, each time on another document."""
         return sample.question
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return evaluation.py's number of a file, 100 x mean with two decimals by Python's ``round``, then others."""
+        """Aggregate a task into evaluation.py's number (100 x mean, two decimals by ``round``), and other metrics."""
         headline, *other_metrics = METRICS[kind_of(task).metric]
         other_scores = (score for metric in other_metrics for score in task_score(metric, rows, metric, None))
         return [*task_score(headline, rows, headline, 2), *other_scores]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return the published averages: of each level over the datasets, and of each dataset over the levels.
+        """Average each level over the datasets, and each dataset over the levels, as published.
 
-        The authors' README has the means of the numbers of ``aggregate``, every task alike; the official number is left
-        out if a task of the group is missing. The averages of all and of a category are not published.
+        The authors' README states means of the numbers of ``aggregate`` with equal weights. The official number is left
+        out if a task of the group is missing. The averages over all tasks and by category are not published.
         """
         scores = {task: scored[0] for task, rows in tasks.items() if (scored := self.aggregate(task, rows))}
         groups = [_group(scores, "overall", "all", TASKS, is_published=False)]
@@ -453,7 +458,7 @@ class LVEval(Benchmark):
 
 
 def _sort_key(task: str) -> tuple[list[str], int]:
-    """Return evaluation.py's ``custom_sort`` key of a file: the letters of its name, then its first number."""
+    """Sort key of a file, like ``custom_sort`` in evaluation.py: the letters of the name, then the first number."""
     number = re.search(r"\d+", task)
     return re.findall("[a-zA-Z]+", f"{task}.jsonl"), int(number[0]) if number else 0
 
@@ -461,12 +466,12 @@ def _sort_key(task: str) -> tuple[list[str], int]:
 def _group(
     scores: Mapping[str, Number], grouping: str, name: str, members: Sequence[str], *, is_published: bool = True
 ) -> Number | None:
-    """Return the mean over the members that have a score; None for fewer than two, which is not an average."""
+    """Average the members that have a score, or return None for fewer than two."""
     values = [scores[task] for task in members if task in scores]
     if len(values) < 2:
         return None
     average = Average.of(values, complete=is_published and len(values) == len(members))
-    return average.group(grouping, name, digits=2) if average else None
+    return average.to_group_number(grouping, name, digits=2) if average else None
 
 
 def _data(bundle: Bundle, task: str) -> RowSource | None:
@@ -480,7 +485,7 @@ def _data(bundle: Bundle, task: str) -> RowSource | None:
 
 def _sample(task: str, row: DataRow, number: int) -> Sample:
     kind = kind_of(task)
-    references, fault = first_answers(row.get("answers", list))
+    references, fault = parse_references(row.get("answers", list))
     meta: dict[str, Any] = {"category": kind.category}
     if row.values.get("answer_keywords"):
         meta["answer_keywords"] = row.values["answer_keywords"]

@@ -1,8 +1,8 @@
-"""OpenAI MRCR (2025): conversations of 4 thousand to 1 million tokens, and a request to repeat one of their answers.
+"""OpenAI MRCR (2025): conversations of 4 thousand to 1 million tokens, and a request to repeat one of the answers.
 
 Source: the dataset's card, with the code that asks and grades,
 https://huggingface.co/datasets/openai/mrcr/blob/f4c69fae7cf81f7ca26b9fee34b392a50f6b8a1d/README.md (MIT). The prompts
-are the rows' own messages, in parquet files, 2needle/2needle_0.parquet and so on:
+are messages in the rows of parquet files, 2needle/2needle_0.parquet and so on:
 
     {"prompt": "[{"role": "user", "content": "Here are some examples of ..."},
                  {"role": "user", "content": "write a poem about tapirs"},
@@ -12,12 +12,12 @@ are the rows' own messages, in parquet files, 2needle/2needle_0.parquet and so o
      "total_messages": 60, "n_chars": 37000, "date_added": "04-12-2025"}
 
 A task is a number of needles, which are equal requests in a conversation. The first two messages are both the user's:
-examples, and the first request. They are one message here, with a blank line between them, because many chat templates
-refuse two messages of the same role in a row; the card sends them separately.
+examples, and the first request. lbx joins them into one message with a blank line, because many chat templates refuse
+two messages of the same role in a row. The card's code sends them separately.
 
 The card groups rows by tokens of GPT-4o's tokenizer. Here they are grouped by characters, with about the same limits.
 
-OpenAI MRCR's table: number of needles by length of the conversation.
+The table shows the number of needles by length of the conversation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from lbx.base.records import (
 from lbx.benchmarks.base.aggregates import Average, ScoredRows, numbers_by_task, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.base.files import DataRow, damaged_file_error
-from lbx.benchmarks.base.layout import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
+from lbx.benchmarks.base.paper_tables import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
 from lbx.benchmarks.base.sources import DataSource, Parquet
 from lbx.options.asking import PLAIN, Mode
 
@@ -57,10 +57,10 @@ LENGTHS = {
     **{f"{least // 1000}-{end // 1000}k": range(least, end) for least, end in pairwise(_STARTS)},
     f"{_STARTS[-1] // 1000}k+": range(_STARTS[-1], sys.maxsize),
 }
-"""{name: lengths in characters}.
+"""{name of a group: lengths in characters}.
 
-The card has eight groups from 4,096 to 1,048,576 tokens of GPT-4o, each twice as long as the one before. A token of its
-texts has almost five characters.
+The card defines eight groups from 4,096 to 1,048,576 tokens of GPT-4o, each twice as long as the one before. A token of
+these texts is almost five characters long.
 """
 
 _ALL = "all"
@@ -95,9 +95,9 @@ BOARDS = Boards(
                     for task in TASKS
                 ),
             ],
-            first=(Column("needles", "needles"),),
-            ordered_by=_OVERALL,
-            charts=[LineChart("OpenAI MRCR: {}, percent, by length", "Eight lengths", _COLUMNS, by="needles")],
+            leading_columns=(Column("needles", "needles"),),
+            order_number=_OVERALL,
+            charts=[LineChart("OpenAI MRCR: {}, percent, by length", "Eight lengths", _COLUMNS, split_by="needles")],
             small_charts=True,
         )
     }
@@ -109,11 +109,11 @@ DATA = DataSource("bundle/mrcr.toml", (REPO,))
 METRICS = ("ratio", "prefix")
 
 _NEW_TOKENS = 4096
-"""The card sets no limit. Answers are texts by GPT-4o of a few hundred to about two thousand tokens."""
+"""Tokens of an answer. The card sets no limit. Answers are texts by GPT-4o of up to about two thousand tokens."""
 
 _ROLES = {"user": "u", "assistant": "a"}
 _CONVERSATION = re.compile("u+(au)+")
-"""Roles of the messages: the user's first ones, then assistant and user in turn."""
+"""Pattern of the messages' roles: messages of the user, then assistant and user in turn."""
 
 _LABELS = ("User: ", "Assistant: ")
 _GAP = "\n\n"
@@ -133,14 +133,14 @@ class Mrcr(Benchmark):
         return [Task(self.name, task, METRICS, source.count()) for task, source in sources.items()]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """Yield a task's samples; an id is a hash of the prompt, so it stays when other rows are replaced."""
+        """Yield a task's samples. An id is a hash of the prompt, so it stays when other rows are replaced."""
         source = _data(bundle, task)
         if source is None:
             raise self.data.missing_data_error(bundle, f"{REPO}, {task}")
         yield from with_unique_ids(_sample(task, row) for row in source.rows())
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the conversation, which is never cut. Decoding is greedy, because the card sets no sampling."""
+        """Prompt of the conversation, which is never cut. Decoding is greedy, because the card sets no sampling."""
         first, *others = _messages(sample)
         return Prompt(
             before="",
@@ -153,20 +153,20 @@ class Mrcr(Benchmark):
         )
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Return the text that has to be repeated."""
+        """Text that the model has to repeat."""
         return [answer.removeprefix(sample.meta["prefix"]) for answer in sample.references]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the similarity of output and answer, 0 without the random prefix; and whether the prefix is there.
+        """Score an output by similarity to the answer, 0 without the random prefix, and by whether the prefix is there.
 
-        The card's text compares stripped answers, its code does not strip: this is the code.
+        The card's text says that answers are stripped, but the card's code does not strip them. lbx follows the code.
         """
         prefix = sample.meta["prefix"]
         ratio = max((grade(output, answer, prefix) for answer in sample.references), default=0.0)
         return [Score("ratio", ratio), Score("prefix", float(output.startswith(prefix)))]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return the mean ratio in percent with one decimal, as OpenAI publishes it; by length; then the prefixes."""
+        """Average the ratio overall and by length, in percent with one decimal as OpenAI publishes it, then prefix."""
         columns = ScoredRows.of(rows)
         by_length = [
             score
@@ -179,7 +179,7 @@ class Mrcr(Benchmark):
         return next(iter(task_score("ratio", rows, "ratio", 1)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return means of the tasks, overall and by length in characters: lbx's own, official if no task is missing."""
+        """Average the tasks overall and by length in characters. These are lbx's averages, official if complete."""
         numbers = numbers_by_task(self.aggregate, tasks)
         parts = {("overall", "all"): "ratio"}
         if not averages_only:
@@ -188,11 +188,11 @@ class Mrcr(Benchmark):
             part: [found[metric] for found in numbers.values() if metric in found] for part, metric in parts.items()
         }
         averages = {part: Average.of(found, complete=len(found) == len(TASKS)) for part, found in scores.items()}
-        return [average.group(*part) for part, average in averages.items() if average]
+        return [average.to_group_number(*part) for part, average in averages.items() if average]
 
 
 def grade(response: str, answer: str, prefix: str) -> float:
-    """Return the similarity of response and answer after the prefix; 0 if the response does not start with it."""
+    """Similarity of response and answer after the prefix, or 0 if the response does not start with the prefix."""
     if not response.startswith(prefix):
         return 0.0
     return float(SequenceMatcher(None, response.removeprefix(prefix), answer.removeprefix(prefix)).ratio())
@@ -203,7 +203,7 @@ def _with_length(rows: ScoredRows, lengths: range) -> ScoredRows:
 
 
 def _data(bundle: Bundle, task: str) -> Parquet | None:
-    """Return the shards of a task, or its only file in the dataset's first release."""
+    """Find the shards of a task, or the only file in the dataset's first release."""
     folder = DATA.folder(bundle)
     if folder is None:
         return None
@@ -231,7 +231,7 @@ def _sample(task: str, row: DataRow) -> Sample:
 
 
 def _read_messages(location: str, text: str) -> list[str]:
-    """Return the messages of a conversation, the user's first ones in one. Raises BundleError."""
+    """Parse the messages of a conversation, with the first messages of the user joined. Raises BundleError."""
     try:
         messages: Any = json.loads(text)
     except (ValueError, RecursionError) as exc:
@@ -248,7 +248,7 @@ def _read_messages(location: str, text: str) -> list[str]:
 
 
 def _messages(sample: Sample) -> list[str]:
-    """Return the messages of a sample's conversation before the question."""
+    """Split a sample's conversation into the messages before the question."""
     messages, at = [], 0
     for number, length in enumerate(sample.meta["message_lengths"]):
         at += len(_LABELS[number % 2])

@@ -1,4 +1,4 @@
-"""Registry of benchmark families, and the names of their tasks for ``--tasks``. Importing it loads every family."""
+"""Registry of benchmark families, and selection of tasks by names for ``--tasks``. Importing it loads every family."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.benchmarks.leval import judge as official_judge
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.tasks import judged_samples
-from lbx.benchmarks.longbench import harnesses as longbench_harnesses
+from lbx.benchmarks.longbench import harness_rows as longbench_harnesses
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2 import LongBenchV2
@@ -51,10 +51,10 @@ __all__ = [
 
 
 class _Benchmarks(Mapping[str, Benchmark]):
-    """Built-in families by name, in the order of ``lbx tasks``; any other name is a custom benchmark.
+    """Mapping of names to built-in families, in the order of ``lbx tasks``. Any other name gives a custom benchmark.
 
-    A custom benchmark is defined in the bundle, and each stored sample has the settings that score it, so it needs no
-    entry here.
+    A custom benchmark is defined in the bundle, and each stored sample contains the settings that score it, so custom
+    benchmarks are not registered.
     """
 
     def __init__(self, *families: Benchmark) -> None:
@@ -75,27 +75,27 @@ class _Benchmarks(Mapping[str, Benchmark]):
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
     Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval(), Ruler(), Mrcr(), GraphWalks()
 )
-"""Every benchmark by its name. Families are registered only here."""
+"""{name: benchmark}. Families are registered only here."""
 
 EXPORT_FORMATS = ("every_eval_ever", "inspect", "lm_eval")
-"""Formats of other evaluation tools that `lbx export` writes; no benchmark can have these names."""
+"""Formats of other evaluation tools that `lbx export` writes. No benchmark can have these names."""
 IMPORT_FORMATS = ("lm_eval", "opencompass")
-"""Evaluation harnesses whose answers `lbx import` reads; no benchmark can have these names."""
+"""Evaluation harnesses from which `lbx import` reads answers. No benchmark can have these names."""
 
 
 def unit_of(name: str | None) -> float:
-    """Return a benchmark's official number for a score of 1; 100 (percent) if the name is unknown."""
+    """Official number of a benchmark for a score of 1, or 100 (percent) if the name is unknown."""
     family = BENCHMARKS.get(name) if name else None
     return (family.scoring if family else ScoringRules()).unit
 
 
 def benchmarks_with(*families: Benchmark) -> Mapping[str, Benchmark]:
-    """Return the benchmarks with those of a run, which replace others of the same name."""
+    """Benchmarks by name, where the given families replace registered ones of the same name."""
     return _Benchmarks(*BENCHMARKS.values(), *families) if families else BENCHMARKS
 
 
 def model_families(bundle: Bundle, names: Sequence[str]) -> list[Benchmark]:
-    """Return the named families with samples that depend on the model; unknown names are left to ``select``.
+    """Find the named families with samples that depend on the model. Unknown names are left to ``select``.
 
     Args:
         names: see ``select``.
@@ -112,16 +112,16 @@ def model_families(bundle: Bundle, names: Sequence[str]) -> list[Benchmark]:
 
 
 def select(bundle: Bundle, names: Sequence[str], benchmarks: Mapping[str, Benchmark] | None = None) -> list[Task]:
-    """Return the tasks that the names refer to, each once, in the order they were named.
+    """Select tasks by name, each once, in the order of ``names``.
 
     Args:
         bundle: bundle with the data.
-        names: "all" (everything that was bundled), a family ("leval", "longbench_e") or a task ("leval/tpo"), which may
-            be a pattern ("lveval/*_16k").
-        benchmarks: of a run (``benchmarks_with``); by default the built-in ones.
+        names: "all" (all bundled data), a family ("leval", "longbench_e") or a task ("leval/tpo"), which may be a
+            pattern ("lveval/*_16k").
+        benchmarks: benchmarks of a run (``benchmarks_with``). The default is the built-in ones.
 
     Raises:
-        UsageError: a name is unknown, its data is not in the bundle, or no task of a family fits the model.
+        UsageError: a name is unknown, the data is not in the bundle, or no task of a family fits the model.
         BundleError: a data file is damaged.
     """
     families = _available_benchmarks(bundle, benchmarks or BENCHMARKS)
@@ -144,7 +144,7 @@ def select(bundle: Bundle, names: Sequence[str], benchmarks: Mapping[str, Benchm
 
 
 def all_tasks(bundle: Bundle) -> list[Task]:
-    """Return all bundled tasks, family by family, then the custom benchmarks by name.
+    """List all bundled tasks, family by family, then the custom benchmarks by name.
 
     Raises:
         BundleError: a data file is damaged, or the definition of a custom benchmark is invalid.
@@ -157,23 +157,23 @@ def _all_tasks(bundle: Bundle, families: Iterable[Benchmark]) -> list[Task]:
 
 
 def embedding_tasks(tasks: Iterable[Task]) -> list[str]:
-    """Return full names of the tasks in which an embedding model gives half of the score."""
+    """Full names of the tasks in which an embedding model gives half of the score."""
     return [task.full_name for task in tasks if task.name in BENCHMARKS[task.benchmark].catalogue.embedding_tasks]
 
 
 def format_names() -> list[str]:
-    """Return the built-in benchmarks with official prediction files that lbx reads and writes."""
+    """Names of the built-in benchmarks with official prediction files that lbx reads and writes."""
     return [name for name, family in BENCHMARKS.items() if family.predictions]
 
 
 def official_rubric(bundle: Bundle) -> Rubric:
-    """Return the official judge's rubric. Raises BundleError: the bundle lacks it, or has another one."""
+    """Parse the official judge's rubric. Raises BundleError if it is missing in the bundle, or is another version."""
     family = BENCHMARKS[official_judge.BENCHMARK]
     return official_judge.parse_rubric(family.data.official_file(bundle, official_judge.SCRIPT))
 
 
 def rubric_file(name: str, bundle: Bundle) -> Path | None:
-    """Return the file with a custom benchmark's rubric in a bundle, or None."""
+    """Path of the file with a custom benchmark's rubric in a bundle, or None."""
     family = BENCHMARKS[name]
     return family.rubric_file(bundle) if isinstance(family, CustomBenchmark) else None
 
@@ -187,7 +187,7 @@ def _is_of(family: Benchmark, name: str) -> bool:
 
 
 def reserved_names() -> dict[str, str]:
-    """Return {reserved name for ``--tasks``: its meaning}; no custom benchmark can have these names."""
+    """{reserved name: meaning in ``--tasks``}. No custom benchmark can have these names."""
     names = {"all": "everything in the bundle", JudgeBenchmark.name: "the prompts of `lbx judge`"}
     for name, family in BENCHMARKS.items():
         names |= dict.fromkeys((name, *family.catalogue.selections), "a built-in benchmark")

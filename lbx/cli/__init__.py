@@ -1,4 +1,4 @@
-"""Command-line interface. Importing it first removes the working folder from the module search path."""
+"""Command-line interface. Its import first removes the working folder from the module search path."""
 
 import gc
 

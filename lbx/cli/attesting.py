@@ -38,7 +38,7 @@ from lbx.results.scoring.reading import NumberDifference
 from lbx.results.whole.row_digests import runs_with_rows
 
 _ROWS = 20
-"""Number of changed rows listed by name."""
+"""Maximum number of changed rows that are listed by name."""
 
 
 def attest(options: AttestOptions) -> None:

@@ -157,7 +157,7 @@ def write_for_kubernetes(options: SubmitKubernetesOptions) -> None:
 
 
 def _check_serve(spec: RunSpec, nodes: int) -> None:
-    """Refuse nodes without a server that uses them, and a port that two shards on one node would share."""
+    """Raise UsageError for nodes that no server uses, and for a port that two shards on a node would share."""
     if spec.serve is None:
         if nodes > 1:
             raise UsageError(
@@ -172,7 +172,7 @@ def _check_serve(spec: RunSpec, nodes: int) -> None:
 
 
 def _with_name(options: SubmitOptions, spec: RunSpec) -> RunSpec:
-    """Name a spec after its folder, unless it has a name."""
+    """Name a spec without a name after the output folder."""
     return dataclasses.replace(spec, name=spec.name or options.output.absolute().name or "run")
 
 
@@ -185,7 +185,7 @@ def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunS
         )
     if folder.plan_file.exists() and not options.dry_run:
         folder.create()  # raises UsageError for a folder with a run, before minutes of token counting
-    counting = Counting(options.calibrate, options.like, options.tokens)
+    counting = Counting(options.measure_speed, options.history, options.tokens)
     with RunBar() as bar:
         plan = plan_shards(spec, options.shards, counting, bar, folder.results_files(), at_once=options.at_once)
     costs = [shard.cost for shard in plan.shards]
@@ -195,7 +195,7 @@ def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunS
 
 
 def _flags(options: SubmitOptions) -> list[str]:
-    """Options of each shard's command line outside the run's spec."""
+    """Build the options of each shard's command line outside the run's spec."""
     flags = {
         "--retry-failed": options.retry_failed,
         "--retry-empty": options.retry_empty,
@@ -235,7 +235,7 @@ def _launch(spec: RunSpec, folder: RunFolder, options: SubmitArrayOptions) -> La
 
 
 def _this_program() -> str:
-    """Command line of this lbx, for a machine with the same file system."""
+    """Return the command line of this lbx, for a machine with the same file system."""
     executable = find_tool(sys.argv[0])
     if executable and Path(executable).name == "lbx":
         return shlex.quote(str(Path(executable).absolute()))
@@ -282,7 +282,7 @@ def show_status(options: StatusOptions) -> None:
 
 def merge_files(options: MergeOptions) -> None:
     sources, output = options.sources, options.output
-    plan = read_shards(options.shards) if options.shards else None
+    plan = read_shards(options.shard_plan) if options.shard_plan else None
     if len(sources) == 1 and sources[0].is_dir():
         folder = RunFolder(sources[0])
         plan = plan or folder.plan()
@@ -297,7 +297,7 @@ def merge_files(options: MergeOptions) -> None:
         files = [*sources]
     if output is None:
         raise UsageError("No output file given.", fix="Pass the new results file with -o.")
-    merged = join(files, output, plan, force=options.force)
+    merged = join(files, output, plan, update=options.update)
     _show_merge(merged, as_json=options.as_json)
     if merged.gaps or any(merged.failures.values()):
         raise typer.Exit(_EXIT_GAPS)

@@ -24,7 +24,7 @@ from lbx.options.common import BUNDLE_VARIABLE
 from lbx.options.option import fields_of
 from lbx.options.run_spec import RunSettings, SampleOptions
 from lbx.options.selection import select_samples
-from lbx.report.format.cells import cells
+from lbx.report.format.table_cells import cells
 from lbx.report.report import Report
 from lbx.results import Table
 from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_of
@@ -71,10 +71,10 @@ def compare(options: ParityOptions) -> None:
             (lambda: load_side(cards[0]), lambda: load_side(cards[1])),
             positions=options.positions,
             folder=Path(folder),
-            progress=lambda model, done, total: bar.counted(f"{model}: prompts answered", done, total),
+            progress=lambda model, done, total: bar.counted(f"Answering with {model}", done, total, "prompts"),
         )
     _show_parity(result, names, as_json=options.as_json)
-    _check_limit(result, options.fail_above)
+    _exit_if_above(result, options.fail_above)
 
 
 def _card(name: str, bundle: Bundle | None, options: ParityOptions) -> ModelCard:
@@ -84,7 +84,7 @@ def _card(name: str, bundle: Bundle | None, options: ParityOptions) -> ModelCard
 
 
 def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleOptions, card: ModelCard) -> list[ParityPrompt]:
-    """Make the prompts for both models. Samples that depend on the model are those of the first one, ``card``."""
+    """Make the prompts for both models. Samples that depend on the model are those of the first model, ``card``."""
     if bundle is None:
         if not choice.is_everything:
             raise UsageError("Samples can be chosen only from a bundle's tasks.", fix="Pass --bundle and --tasks, too.")
@@ -148,10 +148,10 @@ def _answer_columns() -> tuple[Column, ...]:
     )
 
 
-def _check_limit(result: Measured, limit: float | None) -> None:
-    if limit is None:
+def _exit_if_above(parity: Measured, max_difference: float | None) -> None:
+    if max_difference is None:
         return
-    if reason := explain_excess(result, limit):
-        note(f"Not the same within {limit:g}: {reason}.")
+    if reason := explain_excess(parity, max_difference):
+        note(f"Not the same within {max_difference:g}: {reason}.")
         raise typer.Exit(1)
-    note(f"The same within {limit:g}.")
+    note(f"The same within {max_difference:g}.")

@@ -1,4 +1,4 @@
-"""Shell completions of option values, based on the preceding values."""
+"""Shell completion of option values, based on the preceding values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ GivenValues = Mapping[str, Any]
 
 
 def runs(values: GivenValues) -> list[str]:
-    """Runs of the results file, and their models."""
+    """List the runs of the results file, and the runs' models."""
     with Store(Path(values.get("results") or values["spec_file"]), read_only=True) as store:
         rows = store.query("SELECT run_id, model FROM runs ORDER BY ALL").rows
     return list(dict.fromkeys([*(run for run, _ in rows), *(model for _, model in rows)]))
 
 
 def tasks(values: GivenValues) -> list[str]:
-    """Benchmarks and tasks of the results file, else of the bundle, else all known to lbx."""
+    """List the benchmarks and tasks of the results file, else of the bundle, else all known to lbx."""
     if results := values.get("results"):
         with Store(Path(results), read_only=True) as store:
             rows = store.query("SELECT DISTINCT benchmark, task FROM generations ORDER BY ALL").rows
@@ -36,16 +36,16 @@ def tasks(values: GivenValues) -> list[str]:
 
 
 def models(values: GivenValues) -> list[str]:
-    """Models listed by ``lbx models``."""
+    """List the models that ``lbx models`` lists."""
     bundle = values.get("bundle")
     return [model.name for model in list_models(Bundle(Path(bundle)) if bundle else None)]
 
 
 def formats(_values: GivenValues) -> list[str]:
-    """Formats of imported files."""
+    """List the formats of imported files."""
     return [*format_names(), *OPINION_FORMATS, *IMPORT_FORMATS]
 
 
 def export_formats(_values: GivenValues) -> list[str]:
-    """Formats of exported files."""
+    """List the formats of exported files."""
     return [*format_names(), *OPINION_FORMATS, *EXPORT_FORMATS]

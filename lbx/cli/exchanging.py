@@ -17,9 +17,9 @@ from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.tables import show_sheets
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
-from lbx.exchange.field.exporting import export_for_tool
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.exchange.prediction_files import OPINION_FORMATS
+from lbx.exchange.tools.exporting import export_for_tool
 from lbx.opinions import rating_files
 from lbx.opinions.answer_files import export_judge_answers
 from lbx.opinions.judgement_files import export_judgements, read_judgements, write_judgements
@@ -30,7 +30,7 @@ from lbx.report.rows.harness import HARNESS, summaries
 from lbx.results import Store
 from lbx.results.file.texts import removal_notice, require_texts
 from lbx.results.read.runs import only_run, resolve_runs
-from lbx.results.scoring.adding_up import recompute_completed_samples
+from lbx.results.scoring.aggregation import recompute_completed_samples
 from lbx.results.whole.bundle_rules import score_by_bundle
 from lbx.results.whole.changes import score, score_with
 
@@ -47,7 +47,7 @@ def score_outputs(options: ScoreOptions) -> None:
             runs=options.runs,
             embedding=options.embedding,
             bundle=options.bundle,
-            workers=options.workers,
+            processes=options.processes,
             threads=options.threads,
             listener=bar,
         )
@@ -58,7 +58,7 @@ def score_outputs(options: ScoreOptions) -> None:
 
 
 def _score_by_bundle(options: ScoreOptions, output: Path) -> None:
-    """Score a file's answers by the rules of a bundle, into a new file."""
+    """Score a file's answers by the rules of a bundle, and write them to a new file."""
     bundle = Bundle(options.bundle) if options.bundle else None
     with RunBar() as bar:
         scores = score_by_bundle(
@@ -67,7 +67,7 @@ def _score_by_bundle(options: ScoreOptions, output: Path) -> None:
             bundle,
             runs=options.runs,
             embedding=options.embedding,
-            workers=options.workers,
+            processes=options.processes,
             listener=bar,
         )
     if options.as_json:
@@ -95,7 +95,7 @@ def import_files(options: ImportOptions) -> None:
     understood = parse_predictions(
         file_format,
         options.path,
-        model=options.model or "",
+        model=options.model_name or "",
         run_id=options.name,
         bundle=opened,
         e=options.e,
@@ -104,7 +104,7 @@ def import_files(options: ImportOptions) -> None:
     )
     with Store(output) as store:
         done = write_predictions(store, understood)
-        _score_import(store, done.run_id, options.workers)
+        _score_import(store, done.run_id, options.processes)
         compared = HARNESS.read(store, ReportQuery(runs=[done.run_id]))
     if options.as_json:
         tasks_of_harness = {"harness": compared.dicts()} if compared.rows else {}
@@ -124,7 +124,9 @@ def import_files(options: ImportOptions) -> None:
 
 def _import_judge(options: ImportOptions, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
     output = options.output
-    read = read_judgements(options.path, model=options.model, run_id=options.name, bundle=bundle, metadata=metadata)
+    read = read_judgements(
+        options.path, model=options.model_name, run_id=options.name, bundle=bundle, metadata=metadata
+    )
     with Store(output) as store:
         done = write_judgements(store, read)
         for run in done:
@@ -135,17 +137,17 @@ def _import_judge(options: ImportOptions, bundle: Bundle | None, metadata: Mappi
     for run in done:
         failed = f", {run.failed:,} of them errors" if run.failed else ""
         rounds = format_count(run.rounds, "round")
-        answer(f"{run.run_id}: {rounds} about {' and '.join(run.compared)}{failed}; results in {output}")
+        answer(f"{run.run_id}: {rounds} about {' and '.join(run.compared_runs)}{failed}; results in {output}")
         for line in run.numbers:
             answer(line)
         notes(run.notes)
 
 
-def _score_import(store: Store, run_id: str, workers: int) -> None:
+def _score_import(store: Store, run_id: str, processes: int | None) -> None:
     status = "interrupted"
     try:
         with RunBar() as bar:
-            score_with(store, None, run_ids=[run_id], workers=workers, listener=bar)
+            score_with(store, None, run_ids=[run_id], processes=processes, listener=bar)
         status = "done"
     finally:
         store.finish_run(run_id, status)
@@ -220,11 +222,11 @@ def _lacking(store: Store, run: str, file_format: str) -> Iterator[str]:
 
 
 def import_ratings(options: ImportOptions) -> None:
-    """Import ratings.
+    """Import files of L-Eval's rating page into a results file.
 
     Raises:
-        UsageError: The path or the rater is wrong.
-        StoreError: The results file is wrong.
+        UsageError: a file is malformed, or the rater's name is unknown.
+        StoreError: the results file cannot be written, or contains other samples under the same names.
     """
     output = options.output
     Store.check(output)
@@ -246,16 +248,16 @@ def import_ratings(options: ImportOptions) -> None:
 
 
 def export_ratings(options: ExportOptions) -> None:
-    """Export a rater's ratings.
+    """Export a rater's ratings as files of L-Eval's rating page.
 
     Raises:
-        UsageError: The set or the rater does not exist, a document is missing, or a file already exists.
+        UsageError: the set or the rater does not exist, a document is missing, or a file already exists.
     """
     opened = Bundle(options.bundle) if options.bundle else None
     with Store(options.results, read_only=True) as store:
         require_texts(store, "An export needs questions and answers.")
         files = rating_files.export_ratings(
-            store, options.set_id, options.rater, bundle=opened, documents=options.documents
+            store, options.set_id, options.rater, bundle=opened, documents=options.documents_file
         )
     pieces = {name: [text] for name, text in files.items()}
     written = write_files(options.output, pieces, run_names=options.rater or "the rater", force=options.force)

@@ -25,7 +25,7 @@ _SAFE = "Results committed earlier are safe."
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which cluster schedulers send before SIGKILL; ends a command like Ctrl-C."""
+    """Exception for SIGTERM, which cluster schedulers send before SIGKILL. It ends a command like Ctrl-C."""
 
     count: ClassVar[int] = 0
     """Number of these signals in this process."""
@@ -36,7 +36,7 @@ def stoppable(*, loads_model: bool) -> Iterator[None]:
     """Run a command, and convert SIGINT and SIGTERM to InterruptedByUserError.
 
     Args:
-        loads_model: Whether to explain crashes of a library and lack of memory, too.
+        loads_model: whether to explain crashes of a library and lack of memory, too.
     """
     signal.signal(signal.SIGTERM, _terminate)
     explaining = explain_crashes(_SAFE) if loads_model else nullcontext()
@@ -46,7 +46,7 @@ def stoppable(*, loads_model: bool) -> Iterator[None]:
 
 @contextmanager
 def reporting_interrupts(state: Callable[[], str]) -> Iterator[None]:
-    """Convert an interruption of the block to an error with the text of ``state()``, a sentence on the state left."""
+    """Convert an interruption of the block to an error with a sentence of ``state()`` on what is left."""
     terminations = TerminatedError.count
     try:
         yield
@@ -103,16 +103,16 @@ def with_other_output(words: Sequence[str]) -> str:
 
 
 def offer_own_file(error: InUseError, words: Sequence[str]) -> None:
-    """Add the command that writes to a file of its own, and the one that merges it, to an error about a used file."""
+    """Add commands to an error about a file in use: to write to another file, and to merge that file."""
     if len(words) < 2 or words[1] not in _MERGEABLE:
         return
     error.command, own_file = _with_other_output(words, _unused_name(str(error.path)))
-    merge = as_command("lbx", "merge", Path(own_file), "-o", error.path, "--force")
+    merge = as_command("lbx", "merge", Path(own_file), "-o", error.path, "--update")
     error.fix = f"Wait for it to end, or write to a file of your own, and merge it when both have ended: {merge}"
 
 
 def _with_other_output(words: Sequence[str], default: str) -> tuple[str, str]:
-    """Return the command with another output, and that output; ``default`` if the command names none."""
+    """Return the command with another output, and that output. ``default`` is the output that the command implies."""
     arguments = list(words[1:])
     for at, word in enumerate(arguments):
         name, equals, value = word.partition("=")
@@ -130,7 +130,7 @@ def _with_other_output(words: Sequence[str], default: str) -> tuple[str, str]:
 
 
 def _unused_name(name: str) -> str:
-    """Append the lowest number from 2 that makes a file's name new in its folder."""
+    """Append the lowest number from 2 under whose name no file exists."""
     path = Path(name)
     names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
     return str(next(candidate for candidate in names if not candidate.exists()))

@@ -12,7 +12,8 @@ from lbx.base.visible import as_command
 from lbx.cli.failures import reporting_interrupts
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import JudgeOptions
-from lbx.cli.running import describe_answers, print_outcomes, session_arguments, show_outlook
+from lbx.cli.planning import show_outlook
+from lbx.cli.running import describe_answers, print_outcomes, session_arguments
 from lbx.cli.tables import show_table
 from lbx.opinions.fitness import Fitness, fitness
 from lbx.opinions.judge_run import add_baselines, calibration_spec, judge_spec
@@ -51,7 +52,7 @@ def judge_answers(options: JudgeOptions) -> None:
 
 def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
     with RunBar() as bar:
-        outlook = plan(spec, calibrate=False, listener=bar)
+        outlook = plan(spec, measure_speed=False, listener=bar)
     if as_json:
         answer_json(json.dumps(outlook.to_json(), ensure_ascii=False))
         return
@@ -66,7 +67,7 @@ def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
 
 
 def _note_texts_without_verdict(results: Path, judge_id: str) -> None:
-    """Note how many of the judge's texts have no verdict; failed ones are reported elsewhere as failed."""
+    """Note how many of the judge's texts contain no verdict. Failed answers are reported elsewhere."""
     with Store(results, read_only=True) as store:
         ((count, total),) = store.query(
             "SELECT count(*) FILTER (WHERE state IN ('cut', 'none')), count(*) FROM judged_rounds WHERE judge_id = ?",

@@ -1,7 +1,7 @@
-"""Build commands from a frozen dataclass with options as fields, and a function that takes its instances.
+"""Building of commands from a frozen dataclass with options as fields, and a function that takes its instances.
 
-Modules are named by strings and imported lazily: the help of a command imports its options, and only running a
-command imports the modules of its function.
+Modules are named by strings and imported lazily. The help of a command imports only the module of the options, and a
+call of the command imports the module of the function.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ else:
     CommandWithHelp = object
 
 Command = TyperCommand | TyperGroup
-"""Their own base class is private, and so are the classes of parameters, of contexts and of formatters."""
+"""Typer's commands. Their common base class is private, and so are the classes of parameters, contexts, formatters."""
 REQUIRED = inspect.Parameter.empty
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
 """Halves of surrogate pairs by which Python passes bytes of a command line that it cannot decode."""
@@ -47,16 +47,16 @@ _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD,
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """Entry of a command in the table of commands.
+    """Definition of a command in ``COMMANDS``.
 
     Attributes:
-        group: Panel in ``lbx --help``.
-        line: First paragraph of the help; the docstring of the options has the others.
-        options: Class of the options, "cli.module:class".
-        work: Function that runs the command, "cli.module:function"; it takes an instance of ``options``.
-        loads_model: Whether to explain crashes of a library and lack of memory, too.
-        parts: Subcommands, of a command that only groups them.
-        default_part: Subcommand if the first word is a file instead of a subcommand; "" if that is an error.
+        group: panel in ``lbx --help``.
+        line: first paragraph of the help. The docstring of the options contains the others.
+        options: class of the options, "cli.module:class".
+        work: function that runs the command, "cli.module:function". It takes an instance of ``options``.
+        loads_model: whether to explain crashes of a library and lack of memory, too.
+        parts: subcommands of a command that only groups them.
+        default_part: subcommand if the first word is a file instead of a subcommand, or "" if that is an error.
     """
 
     group: str
@@ -70,13 +70,13 @@ class CommandSpec:
 
 @dataclass(frozen=True)
 class SpecValues(Generic[S]):
-    """Values on a command line for the options of a spec; a field of this type adds them to a command.
+    """Values on a command line for the options of a spec. A field of this type adds these options to a command.
 
-    With a default, none of them is required.
+    If the field has a default, no option is required.
 
     Attributes:
-        values: by field; without those that the command line leaves at their defaults.
-        environment: fields with a value of an environment variable.
+        values: {field: value}, without values that the command line leaves at their defaults.
+        environment: fields whose value comes from an environment variable.
     """
 
     spec: type[S]
@@ -103,7 +103,7 @@ class PlainTypes(CommandWithHelp):
         return params
 
     def get_help_option_names(self, ctx: Any) -> list[str]:
-        """Keep the declared order of names: Click uses a set, which has no stable order."""
+        """Return the names of the help options in the declared order. Click uses a set, whose order is not stable."""
         used_names = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
         return [name for name in ctx.help_option_names if name not in used_names]
 
@@ -116,7 +116,7 @@ class _Parts(PlainTypes, TyperGroup):
     """Command with subcommands.
 
     Attributes:
-        default_part: See ``CommandSpec``.
+        default_part: see ``CommandSpec``.
     """
 
     default_part = ""
@@ -136,7 +136,7 @@ class _Command(PlainTypes, TyperCommand):
     """Command with common options in --help, and every option in --help-all.
 
     Attributes:
-        options: Class whose ``BRIEF`` lists the names of common options.
+        options: class whose ``BRIEF`` lists the names of common options.
     """
 
     options: type
@@ -172,7 +172,7 @@ def _show_all(context: typer.Context, value: bool) -> None:
 
 
 def _help_all(*, hidden: bool) -> inspect.Parameter:
-    """Build the option --help-all; it is hidden if --help already shows every option."""
+    """Build the option --help-all, which is hidden if --help already shows all options."""
     option = typer.Option(
         "--help-all", help="Show every option.", is_eager=True, expose_value=False, callback=_show_all, hidden=hidden
     )
@@ -209,7 +209,7 @@ def build_command(name: str, row: CommandSpec) -> Command:
 
 
 def _escape_markup(command: Command) -> None:
-    """Escape words in square brackets in the help of a command and its options: Typer prints them as Rich's markup."""
+    """Escape square brackets in the help of a command and its options, which Typer would print as Rich's markup."""
     described: Any
     for described in (command, *command.params):
         described.help = escape(getattr(described, "help", None) or "")
@@ -239,7 +239,7 @@ def _help(line: str, options: type) -> str:
 
 
 def parameters_of(options: type) -> dict[str, inspect.Parameter]:
-    """Parameters of a function for Typer, one for each option of a command's dataclass."""
+    """Build the parameters of a function for Typer, a parameter for each option of a command's dataclass."""
     return {
         field.name: inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
@@ -270,7 +270,7 @@ def make_options(options: type, values: Mapping[str, Any], context: typer.Contex
 
 
 def _sources(context: typer.Context) -> dict[str, str]:
-    """{parameter: origin of its value}, such as COMMANDLINE, ENVIRONMENT or DEFAULT."""
+    """Return {parameter: origin of the value}, such as COMMANDLINE, ENVIRONMENT or DEFAULT."""
     return {name: getattr(context.get_parameter_source(name), "name", "") for name in context.params}
 
 
@@ -294,7 +294,7 @@ def option_fields(options: type) -> Iterator[tuple[OptionField, bool]]:
 
 
 def _annotation(field: OptionField, *, is_required: bool) -> tuple[Any, object]:
-    """Annotation and default: tuples are repeatable options, whose default Typer wants to be None."""
+    """Build the annotation and the default of a field for Typer, which wants None as the default of tuples."""
     assert field.option is not None, field.name
     kind: Any = Path if field.option.path else field.kind
     if is_tuple := get_origin(kind) is tuple:
@@ -352,7 +352,7 @@ def _preceding_values(context: typer.Context) -> dict[str, Any]:
 
 
 def refuse_undecodable(values: Mapping[str, Any], context: typer.Context) -> None:
-    """Raise UsageError for a text that is not UTF-8; the names of files may have any bytes."""
+    """Raise UsageError for a text that is not UTF-8. Names of files may contain any bytes."""
     names = {param.name: param.opts[0] for param in context.command.params if param.param_type_name == "option"}
     for name, value in values.items():
         for text in value if isinstance(value, list) else [value]:
@@ -377,7 +377,7 @@ def split_names(option: str, values: Sequence[str] | None) -> tuple[str, ...]:
     """Read names separated by commas, and files of names.
 
     Raises:
-        UsageError: there is no name among the values, or a file cannot be read.
+        UsageError: the values contain no name, or a file cannot be read.
     """
     names = tuple(name for text in values or () for name in _names(option, text))
     if values and not names:
@@ -386,7 +386,7 @@ def split_names(option: str, values: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _names(option: str, text: str) -> Iterator[str]:
-    """Split one value: names separated by commas, or @FILE with one name on each line."""
+    """Split a value into names: names separated by commas, or @FILE with a name on each line."""
     parts = _lines(option, Path(text[1:])) if text.startswith("@") else text.split(",")
     return (name for part in parts if (name := part.strip()))
 

@@ -135,7 +135,7 @@ def _cpu() -> dict[str, Any]:
 
 
 def _cpus_of_others() -> float | None:
-    """Measure for half a second how many CPUs other processes use; None if unknown."""
+    """Measure for half a second how many CPUs other processes use. Returns None if unknown."""
     before = CpuTimes.measure()
     time.sleep(0.5)
     busy = before.busy_cpus(CpuTimes.measure())
@@ -143,7 +143,7 @@ def _cpus_of_others() -> float | None:
 
 
 def _memory() -> dict[str, int | None]:
-    """Memory of the machine, memory available to this process, and the limit of a container or a Slurm job."""
+    """Return the machine's memory, the memory available to this process, and the limit of a container or Slurm job."""
     info = Path("/proc/meminfo")
     lines = read_input(info, SMALL).decode().splitlines() if info.is_file() else []
     total = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), None)
@@ -152,7 +152,7 @@ def _memory() -> dict[str, int | None]:
 
 
 def _folders() -> dict[str, dict[str, Any]]:
-    """Folders that lbx or its libraries write to, each tested by writing a file."""
+    """Test the folders that lbx or its libraries write to, by writing a file to each."""
     try:
         scratch: Path | None = Path(tempfile.gettempdir())
     except OSError:  # no candidate is writable
@@ -181,7 +181,7 @@ def _folder_facts(path: Path | None) -> dict[str, Any]:
 def _network() -> dict[str, Any]:
     return {
         "interfaces": network_interfaces(),
-        "libraries_told_offline": [name for name in _OFFLINE if os.environ.get(name) in ("1", "true", "yes", "on")],
+        "offline_variables": [name for name in _OFFLINE if os.environ.get(name) in ("1", "true", "yes", "on")],
     }
 
 
@@ -209,7 +209,7 @@ def _llamacpp() -> dict[str, Any]:
 
 
 def _variants() -> dict[str, dict[str, Any]]:
-    """Trial results and speeds of all CPU variants that claim to suit this processor."""
+    """Try all CPU variants that claim to suit this processor, and return the results and speeds."""
     used_trial, _ = select_variant()
     states = {True: "refused: it ", False: "right"}
     return {
@@ -240,7 +240,7 @@ def _hf() -> dict[str, Any]:
 
 
 def _attention_kernel() -> dict[str, Any]:
-    """Kernel that a process of its own finds: a damaged library kills the process that loads it."""
+    """Find the attention kernel in a separate process, which a damaged library may kill."""
     process = start_python(_KERNEL_PROGRAM, stdout=PIPE, stderr=DEVNULL)
     output, _ = process.communicate()
     if process.returncode:
@@ -258,7 +258,7 @@ def _computed_in(torch: Any) -> dict[str, str]:
 
 
 def _models() -> dict[str, str]:
-    """Backend and format, or problem, of each model that `lbx models` lists without a bundle."""
+    """Return {model: backend and format, or problem} for the models that `lbx models` lists without a bundle."""
     try:
         return {model.name: model.problem or f"{model.backend}, {model.state}" for model in list_models()}
     except OSError:  # an unreadable folder of models is not a health problem

@@ -77,7 +77,7 @@ def stderr() -> Console:
 
 
 def answer(text: str) -> None:
-    """Print one line to standard output."""
+    """Print a line to standard output."""
     typer.echo(one_line(text))
 
 
@@ -85,7 +85,7 @@ def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
     """Write several lines to standard output, or atomically to a file (``outputs.open_output``).
 
     Args:
-        text: The whole text, or an iterable of pieces of whole lines, which are written one by one.
+        text: the whole text, or pieces of whole lines, which are written one after another.
     """
     pieces = [text] if isinstance(text, str) else text
     write_answer(pieces if output else map(visible, pieces), output)
@@ -108,7 +108,7 @@ def binary_file(output: Path | None, file_format: str) -> Path:
     """Check the path of a parquet or PNG file.
 
     Raises:
-        UsageError: No path is given, or it is a link, or it exists and is not a regular file.
+        UsageError: no path is given, or the path is that of a link, or of something other than a regular file.
     """
     if output is None or not is_regular_or_missing(output):
         raise UsageError(
@@ -119,7 +119,7 @@ def binary_file(output: Path | None, file_format: str) -> Path:
 
 
 def answer_json(text: str | Iterable[str], output: Path | None = None) -> None:
-    """Write JSON, whole or in pieces; control characters are written as JSON escapes, which keep the values."""
+    """Write JSON, whole or in pieces. Control characters are written as JSON escapes, so that values stay equal."""
     pieces = [text] if isinstance(text, str) else text
     answer_text(itertools.chain((escape_json(piece) for piece in pieces), ["\n"]), output)
 
@@ -129,12 +129,12 @@ _live: list[Console] = []
 
 
 def note(text: str) -> None:
-    """Print one line about progress or a problem to standard error."""
+    """Print a line about progress or a problem to standard error."""
     stderr().print(one_line(text))
 
 
 def notes(texts: Sequence[str]) -> None:
-    """Print the first notes on rows of a file, and the number of the others."""
+    """Print the first of several notes, and the number of the other notes."""
     for text in texts[:_NOTES]:
         note(text)
     if len(texts) > _NOTES:
@@ -149,7 +149,7 @@ class Notes(logging.Handler):
 
 
 def show_error(error: LbxError) -> None:
-    """Print an error as one paragraph: cause, fix, next command."""
+    """Print an error as a paragraph: cause, fix, next command."""
     # A cause that ends with a library's message may lack a full stop.
     cause = error.cause if error.cause.endswith((".", "!", "?")) else f"{error.cause}."
     message = Text.assemble(("error:", "bold red"), " ", one_line(f"{cause} {error.fix}".rstrip()))
@@ -159,17 +159,22 @@ def show_error(error: LbxError) -> None:
 
 
 _PYDANTIC_PREFIX = "Value error, "
-"""Prefix of pydantic's messages; Typer parses choices with pydantic."""
+"""Prefix of messages of pydantic, by which Typer parses choices."""
 
 
-def show_usage_error(error: TyperException) -> None:
-    """Print a usage error of Typer, which may quote arguments such as names of files."""
+def show_usage_error(error: TyperException, fix: str = "") -> None:
+    """Print a usage error of Typer, which may quote arguments such as names of files.
+
+    Args:
+        fix: sentence in place of Typer's own suggestion.
+    """
     if type(error).__name__ == "NoArgsIsHelpError":  # private in Typer, which has printed the help
         return
     error.message = error.message.removeprefix(_PYDANTIC_PREFIX)
     context = getattr(error, "ctx", None)
     names = context.command_path.removeprefix(context.find_root().info_name).split() if context else []
-    show_error(LbxError(error.format_message(), command=as_command("lbx", *names, "--help")))
+    cause = f"{error.message.rstrip('.')}." if fix else error.format_message()
+    show_error(LbxError(cause, fix=fix, command=as_command("lbx", *names, "--help")))
 
 
 def show_traceback(text: str) -> None:
@@ -179,12 +184,12 @@ def show_traceback(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ProgressLine:
-    """Bar of one phase, fitted to the terminal's width.
+    """Bar of a phase, fitted to the terminal's width.
 
     Attributes:
-        names: The phase's name, then shorter forms of it.
-        texts: Counts and the time left.
-        details: Further texts, as many as fit.
+        names: names of the phase, from the longest to the shortest.
+        texts: counts and the time left.
+        details: further texts, of which as many are shown as fit.
     """
 
     names: Sequence[str]
@@ -239,7 +244,7 @@ _MEASURE_S = 2.0
 class _ProgressContext:
     """Context manager that shows the bar of the current phase on a terminal, and erases it at the end.
 
-    A log gets no bar.
+    No bar is written to a log.
     """
 
     def __init__(self) -> None:
@@ -270,7 +275,8 @@ class _ProgressContext:
             self._phase, self._start = phase, time.monotonic()
         elapsed = time.monotonic() - self._start
         left = [f"{duration(elapsed * (total - done) / done)} left"] if done and elapsed > _MEASURE_S else []
-        self._line = _ProgressLine([one_line(name)], done / total, [count, *left]) if done < total else None
+        texts = [text for text in (count, *left) if text]
+        self._line = _ProgressLine([one_line(name)], done / total, texts) if done < total else None
 
 
 class ByteProgress(_ProgressContext):
@@ -300,12 +306,13 @@ class RunBar(_ProgressContext, Listener):
     def said(self, text: str) -> None:
         note(text)
 
-    def counted(self, what: str, done: int, total: int) -> None:
+    def counted(self, what: str, done: int, total: int, unit: str = "") -> None:
+        count = f"{done}%" if unit == "%" else f"{done:,}/{total:,} {unit}".rstrip()
         if self._bar:
-            self._show_count(what, what, done, total, f"{done:,}/{total:,}")
+            self._show_count(what, what, done, total, "" if unit == "%" else count)
         elif done and time.monotonic() - self._last >= LOG_SECONDS:
             self._last = time.monotonic()
-            note(f"{what}: {done:,} of {total:,}")
+            note(f"{what}: {count}")
 
     def _show_run(self, progress: RunProgress) -> None:
         task = one_line(progress.task)

@@ -1,4 +1,4 @@
-"""Start and end of the web pages for people; their libraries are optional."""
+"""Start and end of the web pages for people, which need optional libraries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: PageO
     """Print a link for each person and serve pages until Ctrl-C or SIGTERM, which are not failures.
 
     Raises:
-        UsageError: The address cannot be used.
+        UsageError: the address cannot be used.
     """
     listening, serve, site_of = (import_web(f"web:{name}") for name in ("listening", "serve", "Site"))
     with listening(options.host, options.port, options.uds, others=options.others) as address:

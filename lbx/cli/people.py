@@ -24,8 +24,8 @@ from lbx.opinions.rating_sets import documents, make_rating_set
 from lbx.results import Store
 from lbx.results.file.opening import require_file
 from lbx.results.file.texts import require_texts
-from lbx.results.read.answers import task_patterns
 from lbx.results.read.runs import resolve_runs
+from lbx.results.read.stored_answers import task_patterns
 
 if TYPE_CHECKING:
     from lbx.opinions.rating_site import RatingPages
@@ -87,7 +87,7 @@ def _open_pages(options: RateOptions, pages_of: type[RatingPages], documents_of:
                 patterns=task_patterns(options.tasks),
                 limit=options.items,
                 scale=_parse_scale(options.scale or "1-5"),
-                seed=options.seed,
+                seed=options.shuffle_seed,
                 raters_per_item=options.raters_per_item if len(people) > 1 else None,
                 agreement=options.agreement,
                 bundle=bundle,
@@ -105,14 +105,14 @@ def _open_pages(options: RateOptions, pages_of: type[RatingPages], documents_of:
 
 
 def describe_session(session: RatingSession, equal: int, documents: Mapping[str, str] | None) -> None:
-    """Note questions, documents and raters, before the links are printed."""
+    """Note the numbers of questions, documents and raters, before the links are printed."""
     question_set = session.set
     questions = format_count(len(question_set.items), "question")
     note(f"{question_set.set_id}: {questions} ({question_set.source}), answers of {', '.join(question_set.runs)}.")
     if question_set.source in _SOURCES:
         note(f"Only {_SOURCES[question_set.source]}; pass --questions all for all questions.")
     if len(session.raters) > 1:
-        _describe_shares(session)
+        _describe_assignments(session)
     if equal:
         note(f"{format_count(equal, 'pair is', 'pairs are')} left out because both answers are equal.")
     if documents is None:
@@ -128,7 +128,7 @@ def describe_session(session: RatingSession, equal: int, documents: Mapping[str,
         note(f"{done:,} are already rated; this session continues with the others.")
 
 
-def _describe_shares(session: RatingSession) -> None:
+def _describe_assignments(session: RatingSession) -> None:
     items, each = session.set.items, session.set.raters_per_item
     for_all = sum(item.for_all for item in items)
     shared = f"All raters get {for_all:,} of them; each of the others has {each} of the raters."
@@ -144,7 +144,7 @@ def _describe_shares(session: RatingSession) -> None:
 
 
 def _move_at_end(results: Path, journal: Journal) -> None:
-    """Move the ratings into the results file, unless it is in use."""
+    """Move the ratings of a journal into the results file, unless the file is in use."""
     try:
         moved = move_journal(results, journal)
     except StoreError as error:

@@ -23,7 +23,7 @@ from lbx.results.read.queries import TimeLimit, attach_files, count_rows, export
 from lbx.results.scoring.reading import log_snapshot, open_with_numbers
 
 _MAX_ROWS = 1_000
-"""Maximum number of rows of a table for people: fitting its columns requires all rows."""
+"""Maximum number of rows of a table for people, because all rows are needed to fit the columns."""
 
 
 def answer_query(options: SqlOptions) -> None:

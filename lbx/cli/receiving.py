@@ -80,12 +80,12 @@ def _report_lines(report: VerifyReport) -> Iterator[str]:
 
 
 def describe_trust(trusted: bool) -> str:
-    """Whether a trusted key signed the file, as a phrase."""
+    """Describe in a phrase whether a trusted key signed the file."""
     return "signed by a trusted key" if trusted else "NOT signed by a trusted key (--allow-unsigned)"
 
 
 def signature_line(signature: SignedBy) -> str:
-    """Line of the evidence on a valid signature."""
+    """Describe a valid signature in a line for the evidence."""
     who = f"{signature.signer or 'somebody'} ({'trusted' if signature.trusted else 'not trusted'})"
     return (
         f"  signature  {signature.file}: {who}, {signature.key_type} {signature.key}, namespace {signature.namespace}"

@@ -34,12 +34,12 @@ from lbx.results.scoring.reading import open_with_numbers
 
 _PICTURES = (ReportFormat.SVG, ReportFormat.PNG)
 _PIPE_WIDTH = 120
-"""Columns of the overview if written to a pipe or a file; reports requested by name have all their columns."""
+"""Width of the overview in characters in a pipe or a file. Reports that are requested by name show all columns."""
 
 
 def report(options: ReportOptions) -> None:
     view, results, output = options.view, options.results, options.output
-    published = bool(options.references or options.against)
+    published = bool(options.references or options.published)
     given_options = changed_options(options)
     if view is None and results is not None:
         view = _selected_report(given_options)
@@ -59,7 +59,7 @@ def report(options: ReportOptions) -> None:
     reports.check_options(read_reports, given_options)
     query = ReportQuery(
         runs=resolve_runs_in(results, options.runs) if results else (),
-        models=options.against,
+        models=options.published,
         references=options.references,
         expected_models=options.expected,
         with_published_models=published,
@@ -67,11 +67,11 @@ def report(options: ReportOptions) -> None:
         baseline=options.baseline or "",
         baseline_file=options.baseline_file,
         margin=ALL.margin if options.margin is None else options.margin,
-        force=options.force,
+        allow_different_settings=options.allow_different_settings,
         tasks=options.tasks,
         limit=options.rows or ALL.limit,
-        keep=options.keep,
-        at_least=options.at_least,
+        keep_share=options.keep_share,
+        keep_score=options.keep_score,
     )
     notice = attestation_notice(results) if results is not None else ""
     if results is not None and on_a_screen:
@@ -100,7 +100,7 @@ def report(options: ReportOptions) -> None:
 
 
 def _selected_report(given_options: Collection[str]) -> str | None:
-    """Return the report that needs one of these options, if no report is named."""
+    """Return the report that one of these options needs, for a command line that names no report."""
     return next((name for name, report in reports.REPORTS.items() if report.needs_option in given_options), None)
 
 
@@ -111,7 +111,7 @@ def _check_needed_option(view: str | None, given_options: Collection[str]) -> No
 
 
 def _note_unmoved_ratings(results: Path) -> None:
-    """Note the number of ratings that are only in the journal; `lbx rate` moves them at its end."""
+    """Note the number of ratings that are only in the journal, from which `lbx rate` moves them at the end."""
     journal, count = journal_of(results), 0
     with contextlib.suppress(StoreError):  # --collect reports a damaged journal
         count = sum(len(record.get("ratings", ())) for record in read_journal(journal)) if journal.is_file() else 0
@@ -124,7 +124,7 @@ def _note_unmoved_ratings(results: Path) -> None:
 
 
 def _resolve_report(results: Path | None, view: str | None, *, has_published: bool) -> tuple[Path | None, str | None]:
-    """Resolve results file and report; published figures need no file."""
+    """Resolve results file and report. Published scores need no file."""
     (without_file,) = (name for name, report in reports.REPORTS.items() if not report.needs_file)
     is_name = results is not None and (str(results) in reports.NAMES or str(results) in reports.REPORTS)
     if results is not None and view is None and is_name and not results.exists():
@@ -134,7 +134,7 @@ def _resolve_report(results: Path | None, view: str | None, *, has_published: bo
     if results is None and view != without_file:
         raise UsageError(
             f"The report {view} needs a results file." if view else "No results file given.",
-            fix=f"Only published figures work without one: `{as_command('lbx', 'report', without_file)}`.",
+            fix=f"Only published scores work without one: `{as_command('lbx', 'report', without_file)}`.",
             command=as_command("lbx", "report", "RESULTS", *([view] if view else [])),
         )
     return results, view
@@ -153,7 +153,7 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
 
 
 def _of_two_files(view: str | None, names: list[str], output_format: ReportFormat) -> list[str]:
-    """Reports of a comparison with another file: also the report on left-out questions, if the format has several."""
+    """Add the report on left-out questions to a comparison with another file, if the format allows several reports."""
     comparisons = reports.reports_with("--baseline-file")
     companions = [name for name, report in reports.REPORTS.items() if report.added_by == "--baseline-file"]
     if view not in comparisons:
@@ -179,7 +179,7 @@ class Tables(dict[str, Table]):
     """Rows by report, the progress of unfinished runs for headings, and further notes by report.
 
     Attributes:
-        notes: Notes of ``Report.read_notes``.
+        notes: notes of ``Report.read_notes``.
     """
 
     def __init__(self, tables: Mapping[str, Table] = MappingProxyType({})) -> None:
@@ -189,7 +189,7 @@ class Tables(dict[str, Table]):
 
 
 def _read_reports(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_bold: bool) -> Tables:
-    """Read the reports; ``in_bold`` marks scores that do not differ significantly from the best."""
+    """Read the reports. ``in_bold`` marks scores that do not differ significantly from the best."""
     if results is None:
         return Tables({name: reports.read_report(None, name, query) for name in names})
     with _open(results, query, numbers=reports.has_number_reports(names)) as store:
@@ -199,7 +199,10 @@ def _read_reports(results: Path | None, names: Sequence[str], query: ReportQuery
             try:
                 tables[name] = reports.read_report(store, name, query)
             except UsageError as refused:
-                if names != reports.default_reports() or "--force" not in reports.REPORTS[name].takes:
+                if (
+                    names != reports.default_reports()
+                    or "--allow-different-settings" not in reports.REPORTS[name].takes
+                ):
                     raise
                 note(f"The report {name} is left out: {refused.cause}")
         for name, table in tables.items():

@@ -23,18 +23,18 @@ from lbx.report.format.sheets import plain_columns
 from lbx.results import Store, Table
 from lbx.results.file.sessions import newest_spec, progress_of_runs
 from lbx.results.file.texts import removal_notice, require_texts
-from lbx.results.read.answers import (
+from lbx.results.read.runs import resolve_runs
+from lbx.results.read.stored_answers import (
     LISTED,
     AnswerFilter,
     StoredAnswer,
     find_answers,
+    find_opinions,
     list_answers,
     opinion_words,
-    opinions,
     resolve_tasks,
     task_patterns,
 )
-from lbx.results.read.runs import resolve_runs
 from lbx.results.scoring.reading import log_snapshot
 from lbx.results.scoring.score_columns import runs_by_id
 from lbx.running.sent_prompts import SentPrompt, rebuild_sent_prompts
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lbx.web.browsing import BrowsingPages
 
 _MAX_CHARS = 2000
-"""Number of characters of a text shown without --full, half from each end."""
+"""Number of characters of a text that are shown without --full, half from each end."""
 
 
 def show_prompts(options: PromptsOptions) -> None:
@@ -93,7 +93,7 @@ _SYSTEM = {"message": "a separate message", "text": "at the beginning of the tex
 
 
 def _framed_text(text: str, *, full: bool, cut_at: int | None = None, cut_note: str = "") -> str:
-    """Frame a text by lines, and shorten the middle of long parts but not around a cut."""
+    """Frame a text by lines, and shorten the middle of a long text, but not the text around a cut."""
     parts = [text] if cut_at is None else [text[:cut_at], text[cut_at:]]
     return "\n".join(["---", cut_note.join(part if full else _ends(part) for part in parts), "---"])
 
@@ -127,7 +127,7 @@ def show_answers(options: ShowOptions) -> None:
             return
         answers = find_answers(store, options.sample, runs)
         run_progress = progress_of_runs(store)
-        verdicts = [opinions(store, answer) for answer in answers]
+        verdicts = [find_opinions(store, answer) for answer in answers]
         names = labels(runs_by_id(store).values())
     records = [
         _answer_record(answer, options) | {"judgements": judged, "ratings": rated}
@@ -142,7 +142,7 @@ def show_answers(options: ShowOptions) -> None:
 
 
 def _note_removal(store: Store) -> None:
-    """Note that texts were removed from the file. Raises StoreError if it has no answers."""
+    """Note that texts were removed from a file. Raises StoreError if the file contains no answers."""
     require_texts(store, "Answers cannot be shown.", answers_suffice=True)
     if notice := removal_notice(store):
         note(notice)
@@ -165,7 +165,7 @@ def rebuild_prompts(
     """Rebuild an answer's prompts from the bundle and the model's tokenizer.
 
     Raises:
-        LbxError: The bundle or the model no longer exists.
+        LbxError: the bundle or the model no longer exists.
     """
     spec = spec_of(newest_spec(results, answer.run_id), str(results))
     sources = replace(spec, bundle=str(bundle or spec.bundle), model=model or spec.model)

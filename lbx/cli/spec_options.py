@@ -20,13 +20,13 @@ class SpecOptions:
     """A run, and the file that it may be read from.
 
     Attributes:
-        spec: the run of the file, with the values that the command line gives; without a file, made of these alone.
+        spec: spec in the file with changes by the command line, or without a file the spec on the command line.
 
     Raises:
         UsageError: a required option is missing, or the spec refuses a value.
     """
 
-    BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "tasks", "limit", "name", "output")
+    BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "tasks", "limit", "name")
 
     spec_values: SpecValues[RunSpec] = _NO_VALUES
     spec_file: Annotated[

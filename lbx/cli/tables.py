@@ -1,4 +1,4 @@
-"""Tables in the output of commands: fitted to a terminal, complete elsewhere."""
+"""Printing of tables in the output of commands: fitted to a terminal, complete elsewhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def show_sheets(
     """Print tables for people, fitted to the terminal, or write them to a pipe or a file.
 
     Args:
-        pipe_width: Width in columns outside a terminal; None for the width of the tables.
+        pipe_width: width in columns outside a terminal, or None for the width of the tables.
     """
     screen = terminal() if output is None else None
     ascii_only = ascii_only or (output is None and not takes_unicode())
@@ -71,4 +71,4 @@ _STYLES: dict[str, dict[str, bool]] = {"title": {"bold": True}, "heading": {"bol
 _SHADED_CELL = re.compile(f" ([{SHADES}]) ( *[0-9]+ ?)")
 _BLACK, _WHITE = 16, 231
 _SHADE_COLOURS = ((255, _BLACK), (153, _BLACK), (75, _BLACK), (25, _WHITE), (17, _WHITE))
-"""Background and text of each of ``SHADES``, among the 256 colours of terminals: the darker, the higher."""
+"""Background and text colour of each of ``SHADES``, among the 256 colours of terminals. Higher values are darker."""

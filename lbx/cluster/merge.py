@@ -21,8 +21,8 @@ from lbx.results import Store
 from lbx.results.file.opening import check_path
 from lbx.results.file.snapshots import query_committed
 from lbx.results.file.texts import texts_of
-from lbx.results.scoring.adding_up import add_up, recompute_completed_samples
-from lbx.results.whole.copies import exclusive_lock, repair_log
+from lbx.results.scoring.aggregation import aggregate_scores, recompute_completed_samples
+from lbx.results.whole.commit_copies import exclusive_lock, repair_wal
 from lbx.results.whole.edits import replace_file
 from lbx.results.whole.merging import MergeState, merge_files
 from lbx.running.forecast.shards import ShardPlan
@@ -75,15 +75,15 @@ class MergeSummary:
         }
 
 
-def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, force: bool) -> MergeSummary:
+def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, update: bool) -> MergeSummary:
     """Merge results files into one, atomically.
 
     Args:
         plan: expected samples; None skips the search for missing answers.
-        force: merge into an existing output file, and keep its own content.
+        update: merge into an existing output file, and keep its own content.
 
     Raises:
-        UsageError: the output exists and ``force`` is not set, or is one of the sources.
+        UsageError: the output exists and ``update`` is not set, or is one of the sources.
         StoreError: files do not belong together, or cannot be read or written; the output is then unchanged.
     """
     output = output.absolute()
@@ -91,12 +91,12 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
     if output.resolve() in {path.resolve() for path in sources}:
         raise UsageError(
             f"{output} is both a source and the output.",
-            fix="Omit it from the sources and pass --force to merge into it, or choose another output with -o.",
+            fix="Omit it from the sources and pass --update to merge into it, or choose another output with -o.",
         )
-    if output.exists() and not force:
+    if output.exists() and not update:
         raise UsageError(
             f"{output} already exists.",
-            fix="Choose another file with -o, or pass --force to merge into it; its other rows are kept.",
+            fix="Choose another file with -o, or pass --update to merge into it; its other rows are kept.",
         )
     check_path(output)
     with exclusive_lock(output.resolve()):  # two concurrent merges into one file would each drop the other's additions
@@ -108,7 +108,7 @@ def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | N
     existing = output if output.is_file() and output.stat().st_size else None
     repairs: list[str] = []
     for source in sources:
-        repair_log(source, repairs.append)
+        repair_wal(source, repairs.append)
     target = output.resolve()  # keeps a symbolic link a link
     with temporary_folder(target) as (folder, _):
         part = folder / target.name
@@ -141,7 +141,7 @@ def _add_up(store: Store, merging: MergeState) -> None:
     """
     if texts_of(store):
         _require_numbers(store, merging.joined_runs)
-        opinions.add_up_all(store)
+        opinions.aggregate_all_opinions(store)
         return
     for run in merging.joined_runs:
         names = [row[0] for row in store.query(
@@ -149,10 +149,10 @@ def _add_up(store: Store, merging: MergeState) -> None:
         ).rows]  # fmt: skip
         for name in names:
             if name in BENCHMARKS:
-                add_up(store, run, BENCHMARKS[name])
+                aggregate_scores(store, run, BENCHMARKS[name])
     store.completed_tasks |= merging.completed_tasks
     recompute_completed_samples(store, BENCHMARKS)
-    opinions.add_up_all(store)  # a run and its judges or raters may come from different files
+    opinions.aggregate_all_opinions(store)  # a run and its judges or raters may come from different files
 
 
 def _require_numbers(store: Store, runs: Sequence[str]) -> None:

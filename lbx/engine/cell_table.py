@@ -84,12 +84,12 @@ class MaskColumns(NamedTuple):
     Attributes:
         cells: shape (columns,).
         span: (first, end) if the cells are adjacent and in rising order, so that attention needs no copy of them.
-        in_order: whether they are exactly the tokens 0, 1, 2 ... of one sequence.
+        sort_tasks: whether they are exactly the tokens 0, 1, 2 ... of one sequence.
     """
 
     cells: NDArray[np.int64]
     span: tuple[int, int] | None
-    in_order: bool
+    sort_tasks: bool
 
 
 class CellTable:
@@ -239,16 +239,16 @@ class CellTable:
         """
         rows = self.owners[list(sequences), : self._top]
         shared_cells: NDArray[np.bool_] = np.all(rows, axis=0)
-        in_order = len(sequences) == 1 and len(new) > 1
-        if in_order:
+        sort_tasks = len(sequences) == 1 and len(new) > 1
+        if sort_tasks:
             shared_cells[new] = False
         if ends is not None:
             places = self.positions[: self._top]
             rows &= places >= ends[0][:, None]
             shared_cells &= places >= ends[1].max()
-            in_order = in_order and bool(ends[1][0] <= self.positions[new[0]])
+            sort_tasks = sort_tasks and bool(ends[1][0] <= self.positions[new[0]])
         masked_cells = np.flatnonzero(np.any(rows, axis=0) & ~shared_cells)
-        causal = in_order and len(masked_cells) == len(new)
+        causal = sort_tasks and len(masked_cells) == len(new)
         if per_sequence and len(sequences) == len(new) > 1:
             private_cells = _true_columns(rows & ~shared_cells)
             if private_cells.size <= _GATHER * len(masked_cells):
@@ -313,11 +313,11 @@ class CellTable:
         span = (int(cells[0]), int(cells[-1]) + 1)
         together = span[1] - span[0] <= _GATHER * len(cells)
         if len(sequences) == 1:
-            in_order = bool((self.positions[cells] == np.arange(len(cells))).all())
-            if not together and not in_order:
-                cells, in_order = cells[np.argsort(self.positions[cells])], True
+            sort_tasks = bool((self.positions[cells] == np.arange(len(cells))).all())
+            if not together and not sort_tasks:
+                cells, sort_tasks = cells[np.argsort(self.positions[cells])], True
             if not together or span[1] - span[0] == len(cells):
-                return MaskColumns(cells, span if together else None, in_order)
+                return MaskColumns(cells, span if together else None, sort_tasks)
         return MaskColumns(np.arange(*span), span, False) if together else MaskColumns(cells, None, False)
 
     def mask_columns(

@@ -41,19 +41,21 @@ _IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
 def has_source_rows(run: Mapping[str, Any]) -> bool:
     """Whether a run was imported from files of an official script, which an export restores.
 
-    lbx writes the files of its own runs, and of answers that were imported from another evaluation harness.
+    Otherwise, lbx writes new files: for its own runs, and for answers imported from another evaluation harness.
     """
     return run["backend"] == "import" and harness_of(json.loads(run["settings"])) is None
 
 
-def answered_tasks(store: Store, form: PredictionFormat, run_id: str) -> list[str]:
-    """Tasks with generations of a run, in the paper's order."""
-    rows = store.query("SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run_id, form.name])
-    return form.sort_tasks({row[0] for row in rows.rows})
+def answered_tasks(store: Store, prediction_format: PredictionFormat, run_id: str) -> list[str]:
+    """List the tasks with answers of a run, in the paper's order."""
+    rows = store.query(
+        "SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run_id, prediction_format.name]
+    )
+    return prediction_format.sort_tasks({row[0] for row in rows.rows})
 
 
 def stored_answers(
-    store: Store, form: PredictionFormat, run_id: str, task: str | None = None, order: str = _IN_THE_DATA
+    store: Store, prediction_format: PredictionFormat, run_id: str, task: str | None = None, order: str = _IN_THE_DATA
 ) -> Iterator[AnswerToExport]:
     """Yield a run's successful answers to a task, or to all tasks."""
     rows = store.query(
@@ -64,10 +66,10 @@ def stored_answers(
         WHERE g.run_id = ? AND g.benchmark = ? AND (g.task = ? OR ? IS NULL) AND g.error IS NULL
         ORDER BY {order}
         """,  # noqa: S608 (our own names)
-        [run_id, form.name, task, task],
+        [run_id, prediction_format.name, task, task],
     ).dicts()
     for row in rows:
-        sample = stored_sample(form.name, row["task"], row)
+        sample = stored_sample(prediction_format.name, row["task"], row)
         steps = json.loads(row["steps"]) if row["steps"] else []
         answer = row["output"] or "", row["reasoning"], steps, row["source_row"] or "{}"
         yield AnswerToExport(sample, row["position"], row["iteration"], *answer)
@@ -80,8 +82,8 @@ _JUDGED = """
 """
 
 
-def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> ScoredRun:
-    """Return the scored answers that a run's prediction file contains.
+def scored_run(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> ScoredRun:
+    """Read the scored answers that a run's prediction file contains.
 
     Args:
         run: row of the table ``runs``.
@@ -92,19 +94,19 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
     settings, is_own_run = json.loads(run["settings"]), not has_source_rows(run)
     if run["backend"] == "endpoint" and settings.get("backend.tokenizer") is None:
         settings["context_window"] = None  # it counts characters: the server's window in tokens is unknown
-    label = form.label(run["model"], settings) if is_own_run else run["model"]
-    find = partial(_own_lines, label=label) if is_own_run else _imported_lines
-    lines = list(find(store, form, run["run_id"]))
+    label = prediction_format.label(run["model"], settings) if is_own_run else run["model"]
+    find = partial(_new_lines, label=label) if is_own_run else _imported_lines
+    lines = list(find(store, prediction_format, run["run_id"]))
     if not lines:
         raise UsageError(
-            f"No answer of the run {run['run_id']!r} to {form.name} has a score.",
+            f"No answer of the run {run['run_id']!r} to {prediction_format.name} has a score.",
             fix="Score it first.",
             command=as_command("lbx", "score", store.path),
         )
     file = ""
-    if not form.folder:
-        file = form.file_name(label, "") if is_own_run else settings["files"][0]["name"]
-    family, rows = BENCHMARKS[form.name], rows_by_task(lines)
+    if not prediction_format.folder:
+        file = prediction_format.file_name(label, "") if is_own_run else settings["files"][0]["name"]
+    family, rows = BENCHMARKS[prediction_format.name], rows_by_task(lines)
     return ScoredRun(
         run["run_id"],
         label,
@@ -116,21 +118,24 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
         lines,
         numbers_by_task(family.aggregate, rows),
         family.groups(rows),
-        [JudgeResult(**row) for row in store.query(_JUDGED, [run["run_id"], form.name, form.name]).dicts()],
+        [
+            JudgeResult(**row)
+            for row in store.query(_JUDGED, [run["run_id"], prediction_format.name, prediction_format.name]).dicts()
+        ],
     )
 
 
-def _own_lines(store: Store, form: PredictionFormat, run_id: str, label: str) -> Iterator[ScoredLine]:
-    scores = _NewestScores(store, run_id, form.name)
-    for task in answered_tasks(store, form, run_id):
-        for answer in stored_answers(store, form, run_id, task):
-            if not form.omission_reason(answer):
-                yield from scores.line(answer, partial(form.row_with_reasoning, label, task, answer))
+def _new_lines(store: Store, prediction_format: PredictionFormat, run_id: str, label: str) -> Iterator[ScoredLine]:
+    scores = _NewestScores(store, run_id, prediction_format.name)
+    for task in answered_tasks(store, prediction_format, run_id):
+        for answer in stored_answers(store, prediction_format, run_id, task):
+            if not prediction_format.omission_reason(answer):
+                yield from scores.line(answer, partial(prediction_format.row_with_reasoning, label, task, answer))
 
 
-def _imported_lines(store: Store, form: PredictionFormat, run_id: str) -> Iterator[ScoredLine]:
-    scores = _NewestScores(store, run_id, form.name)
-    for answer in stored_answers(store, form, run_id, order=_AS_IMPORTED):
+def _imported_lines(store: Store, prediction_format: PredictionFormat, run_id: str) -> Iterator[ScoredLine]:
+    scores = _NewestScores(store, run_id, prediction_format.name)
+    for answer in stored_answers(store, prediction_format, run_id, order=_AS_IMPORTED):
         yield from scores.line(answer, partial(json.loads, answer.source_row.removeprefix("\ufeff")))
 
 
@@ -147,7 +152,7 @@ class _NewestScores:
             self._by_answer[task, sample_id, iteration] = (dict(metrics), lacks, failed)
 
     def line(self, answer: AnswerToExport, row: Any) -> Iterator[ScoredLine]:
-        """Yield the answer with its scores; skip an unscored answer, such as rows for a judge."""
+        """Yield an answer with scores. An answer without scores, such as one for a judge, is skipped."""
         sample = answer.sample
         if texts := self._by_answer.get((sample.task, sample.sample_id, answer.iteration)):
             scores, lacks, failed = texts
@@ -161,11 +166,11 @@ _MAX_GROWN_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """Result of an export.
+    """Files that an export wrote, and counts.
 
     Attributes:
         rows: number of lines of prediction files, or of answers that the results cover.
-        left_out: number of answers left out, by reason: "failed", "further iterations", "empty answers".
+        left_out: {reason: number of answers left out}, such as "failed", "further iterations", "empty answers".
     """
 
     files: tuple[Path, ...]
@@ -180,7 +185,7 @@ class _RunFiles:
     Attributes:
         files: {path: pieces of text}.
         rows: number of answers in the files.
-        left_out: number of other answers by reason.
+        left_out: {reason: number of answers left out}.
     """
 
     files: Mapping[str, Sequence[str]]
@@ -197,20 +202,20 @@ def export(
     results: bool = False,
     force: bool = False,
 ) -> ExportSummary:
-    """Write runs' answers to one benchmark family as its official prediction files.
+    """Write runs' answers to a benchmark family as official prediction files.
 
     Files of an imported run are restored byte for byte. Documents are not stored, so the files contain none.
 
     Args:
         format_name: name of the benchmark.
-        run_id: one run, or several that write different files.
-        directory: created if missing.
-        results: write the official scorer's output for these files instead, byte for byte.
+        run_id: name of a run, or names of several runs that write different files.
+        directory: folder for the files, created if missing.
+        results: whether to write the official scorer's output for these files instead, byte for byte.
 
     Raises:
-        UsageError: a run is unknown or has no answers to this benchmark, or a file already exists; with ``results``,
-            the scorer writes no file, would stop, or needs missing scores.
-        LbxError: the disk is full or the folder cannot be written; no file has changed then.
+        UsageError: a run is unknown or contains no answers to this benchmark, a file already exists, or with
+            ``results`` the scorer writes no file, would stop, or needs missing scores.
+        LbxError: the disk is full or the folder cannot be written. All files are then unchanged.
     """
     run_ids = [run_id] if isinstance(run_id, str) else list(dict.fromkeys(run_id))
     files: dict[str, Sequence[str]] = {}
@@ -218,37 +223,40 @@ def export(
     for name in run_ids:
         check_runs(store, [name])
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [name]).dicts()
-        form = find_format(
+        prediction_format = find_format(
             format_name,
             [benchmark for benchmark in _answered_benchmarks(store, name) if benchmark not in set(BENCHMARKS)],
             further_names=EXPORT_FORMATS,
         )
-        run_files = (_result_files if results else _prediction_files)(store, form, run)
+        run_files = (_result_files if results else _prediction_files)(store, prediction_format, run)
         if not run_files.files:
             benchmarks = _answered_benchmarks(store, name)
-            if form.name in benchmarks:
+            if prediction_format.name in benchmarks:
                 raise UsageError(
-                    f"The run {name!r} has no answer to {form.name} that can be exported: all failed, or are left out.",
+                    f"The run {name!r} has no answer to {prediction_format.name} that can be exported: all failed, or "
+                    "are left out.",
                     fix=f"`{as_command('lbx', 'report', store.path, 'failures')}` shows the reasons for failures.",
                 )
             raise UsageError(
-                f"The run {name!r} has no answers to {form.name}.",
+                f"The run {name!r} has no answers to {prediction_format.name}.",
                 fix=f"It has answers to {', '.join(benchmarks)}." if benchmarks else "It has no answers yet.",
             )
         for relative_path, pieces in run_files.files.items():
             files[relative_path] = (
-                _join_runs(form, relative_path, files[relative_path], pieces) if relative_path in files else pieces
+                _join_runs(prediction_format, relative_path, files[relative_path], pieces)
+                if relative_path in files
+                else pieces
             )
         rows += run_files.rows
         left_out.update(run_files.left_out)
     targets = {
         _target_path(directory, relative_path, ", ".join(run_ids)): pieces for relative_path, pieces in files.items()
     }
-    result_format = BENCHMARKS[form.name].results
+    result_format = BENCHMARKS[prediction_format.name].results
     grown = directory / ((result_format and result_format.growing_file) or ".")
     if grows := grown in targets and grown.is_file():
         text = read_input(grown, _MAX_GROWN_BYTES).decode("utf-8", "backslashreplace")  # invalid UTF-8 is no JSON
-        targets[grown] = _join_runs(form, grown.name, [text], targets[grown])
+        targets[grown] = _join_runs(prediction_format, grown.name, [text], targets[grown])
     if not force:
         _refuse_existing(path for path in targets if not (grows and path == grown))
     _write_all(targets)
@@ -263,7 +271,7 @@ def write_files(
     Raises:
         UsageError: a file already exists.
         StoreError: a path leads out of the folder.
-        LbxError: the disk is full or the folder cannot be written; no file has changed then.
+        LbxError: the disk is full or the folder cannot be written. All files are then unchanged.
     """
     targets = {_target_path(directory, relative_path, run_names): pieces for relative_path, pieces in files.items()}
     if not force:
@@ -272,8 +280,10 @@ def write_files(
     return tuple(targets)
 
 
-def _join_runs(form: PredictionFormat, relative_path: str, first: Sequence[str], second: Sequence[str]) -> list[str]:
-    result_format = BENCHMARKS[form.name].results
+def _join_runs(
+    prediction_format: PredictionFormat, relative_path: str, first: Sequence[str], second: Sequence[str]
+) -> list[str]:
+    result_format = BENCHMARKS[prediction_format.name].results
     text = result_format.join(relative_path, "".join(first), "".join(second)) if result_format else None
     if text is None:
         raise UsageError(
@@ -284,26 +294,26 @@ def _join_runs(form: PredictionFormat, relative_path: str, first: Sequence[str],
     return [text]
 
 
-def _prediction_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
+def _prediction_files(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
     if has_source_rows(run):
-        files, left_out = _imported_files(store, form, run), Counter[str]()
+        files, left_out = _imported_files(store, prediction_format, run), Counter[str]()
     else:
-        files, left_out = _new_files(store, form, run)
+        files, left_out = _new_files(store, prediction_format, run)
     return _RunFiles(files, sum(map(len, files.values())), left_out)
 
 
-def _result_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
-    result_format = BENCHMARKS[form.name].results
-    predictions = _prediction_files(store, form, run)
+def _result_files(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
+    result_format = BENCHMARKS[prediction_format.name].results
+    predictions = _prediction_files(store, prediction_format, run)
     if not predictions.files:
         return predictions
-    scored = scored_run(store, form, run)
+    scored = scored_run(store, prediction_format, run)
     files = {
         relative_path: [text] for relative_path, text in (result_format.write(scored) if result_format else {}).items()
     }
     if result_format is None or not files:
         raise UsageError(
-            f"The run {run['run_id']!r} cannot be exported as an official result file: {form.name} has no "
+            f"The run {run['run_id']!r} cannot be exported as an official result file: {prediction_format.name} has no "
             "such format, or the run has no score for one.",
             fix="Leave out --results to export only the answers, or score the run again.",
         )
@@ -330,10 +340,10 @@ def _answered_benchmarks(store: Store, run_id: str) -> list[str]:
     return [row[0] for row in benchmarks.rows]
 
 
-def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Original lines of each imported file; the last line lacks its line feed if it did in the file."""
+def _imported_files(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Read the original lines of each imported file. The last line ends with a line feed only if it did in the file."""
     settings = json.loads(run["settings"])
-    if settings.get("imported") != form.name:
+    if settings.get("imported") != prediction_format.name:
         return {}
     stored = stored_files(store, run["run_id"], settings)
     files: dict[str, list[str]] = {}
@@ -345,13 +355,15 @@ def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]
         rows = store.query(
             "SELECT source_row FROM generations WHERE run_id = ? AND benchmark = ? AND (task = ? OR ? IS NULL) "
             "ORDER BY created_at",
-            [run["run_id"], form.name, file.task, file.task],
+            [run["run_id"], prediction_format.name, file.task, file.task],
         ).rows
         if len(rows) == totals[file.task]:
             begin = begins[file.task]
             rows = rows[begin : begin + file.rows]
             begins[file.task] += file.rows
-        relative_path = "/".join(filter(None, (file.folder, form.export_path(run["model"], file.task, file.name))))
+        relative_path = "/".join(
+            filter(None, (file.folder, prediction_format.export_path(run["model"], file.task, file.name)))
+        )
         if len(rows) != file.rows or not rows or relative_path in files:
             raise incomplete_import_error(store, run["run_id"])
         files[relative_path] = file.lines([text for (text,) in rows])
@@ -359,14 +371,14 @@ def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]
 
 
 def incomplete_import_error(store: Store, run_id: str) -> StoreError:
-    """Error for an import that lacks some of its rows."""
+    """Build the error for an import that lacks some of the files' lines."""
     return StoreError(
         f"The import {run_id!r} in {store.path} is not complete.", fix="Import the files again, then export."
     )
 
 
 def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list[StoredFile]:
-    """Files that a run was imported from. Raises StoreError if the run's settings do not list them."""
+    """List the files that a run was imported from. Raises StoreError if the run's settings do not list files."""
     try:
         return [StoredFile(**file) for file in settings["files"]]
     except (KeyError, TypeError, ValueError) as exc:
@@ -375,7 +387,7 @@ def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """Stored entry of ``PredictionFiles.files``. A name with several path components is not a file name."""
+    """An imported file, stored as an element of ``PredictionFiles.files``. ``name`` must be a single path component."""
 
     name: str
     task: str | None
@@ -390,7 +402,7 @@ class StoredFile:
                 raise ValueError(text)
 
     def lines(self, rows: Sequence[str]) -> list[str]:
-        """Lines of the file; the last line lacks its line feed if it did in the file."""
+        """Join rows with the file's separator. The last line ends with it only if it did in the file."""
         lines = [f"{row}{self.separator}" for row in rows]
         if not self.final_newline:
             lines[-1] = lines[-1].removesuffix(self.separator)
@@ -398,19 +410,21 @@ class StoredFile:
 
 
 def _new_files(
-    store: Store, form: PredictionFormat, run: Mapping[str, Any]
+    store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]
 ) -> tuple[dict[str, list[str]], Counter[str]]:
-    label = form.label(run["model"], json.loads(run["settings"]))
+    label = prediction_format.label(run["model"], json.loads(run["settings"]))
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
-    for task in answered_tasks(store, form, run["run_id"]):
-        file = form.export(label, task, list(stored_answers(store, form, run["run_id"], task)))
+    for task in answered_tasks(store, prediction_format, run["run_id"]):
+        file = prediction_format.export(
+            label, task, list(stored_answers(store, prediction_format, run["run_id"], task))
+        )
         left_out.update(file.omitted_counts)
         if file.rows:
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in file.rows)
             files.setdefault(file.name, []).extend(lines)
     failed = "SELECT count(*) FROM generations WHERE run_id = ? AND benchmark = ? AND error IS NOT NULL"
-    left_out["failed"] = store.query(failed, [run["run_id"], form.name]).rows[0][0]
+    left_out["failed"] = store.query(failed, [run["run_id"], prediction_format.name]).rows[0][0]
     return files, +left_out
 
 

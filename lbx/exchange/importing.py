@@ -21,9 +21,6 @@ from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.benchmarks.registry import BENCHMARKS, IMPORT_FORMATS, custom_names, official_judge
 from lbx.engine.reasoning import KNOWN, ReasoningMarks, opening_end, split_reasoning
-from lbx.exchange.field.harness_runs import HarnessRun
-from lbx.exchange.field.imported_lm_eval import read_lm_eval
-from lbx.exchange.field.imported_opencompass import read_opencompass
 from lbx.exchange.prediction_files import (
     PredictionFiles,
     find_format,
@@ -32,9 +29,12 @@ from lbx.exchange.prediction_files import (
     read_predictions,
     refuse_conflicts,
 )
+from lbx.exchange.tools.harness_runs import HarnessRun
+from lbx.exchange.tools.imported_lm_eval import read_lm_eval
+from lbx.exchange.tools.imported_opencompass import read_opencompass
 from lbx.opinions.answer_files import has_judge_answers, match_judge_answers, read_judge_answers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.file.imports import SETTING, Harness, find_import, refuse_other_content, write_import
+from lbx.results.file.imports import SETTING, Harness, make_import_row, refuse_other_content, write_import
 from lbx.results.file.samples import refuse_other_samples
 
 log = logging.getLogger("lbx")
@@ -44,15 +44,15 @@ _HARNESSES: Mapping[str, Callable[[Path], HarnessRun]] = {"lm_eval": read_lm_eva
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """Result of an import.
+    """Run that an import wrote, and counts of the imported lines.
 
     Attributes:
         benchmark: benchmark family of the run, which is not yet scored.
-        counts: number of rows by task, including failed rows.
-        failed: number of rows with an error instead of an answer.
-        ignored: names of the folder's other entries.
-        notes: a sentence for each row that was changed or that does not match the bundle.
-        unmatched: number of rows that match no sample of the bundle.
+        counts: {task: number of lines}, including failed answers.
+        failed: number of lines with an error instead of an answer.
+        ignored: names of other files in the folder.
+        notes: a sentence for each line that was changed or that does not match the bundle.
+        unmatched: number of lines that match no sample of the bundle.
     """
 
     run_id: str
@@ -66,10 +66,10 @@ class ImportSummary:
 
 @dataclass(frozen=True, slots=True)
 class ParsedPredictions:
-    """Checked predictions, ready to be written as the run ``name``, with ``extra_settings`` added to its settings."""
+    """Checked predictions, which are ready to be written as the run ``name`` with ``extra_settings``."""
 
-    form: PredictionFormat
-    reading: PredictionFiles
+    prediction_format: PredictionFormat
+    prediction_files: PredictionFiles
     name: str
     model: str
     bundle: Bundle | None
@@ -90,54 +90,66 @@ def parse_predictions(
     metadata: Mapping[str, str] | None = None,
     strip_reasoning: bool = False,
 ) -> ParsedPredictions:
-    """Read and check a prediction file or folder without writing; needs memory of a few times its size.
+    """Read and check a prediction file or folder without writing. This needs memory of a few times the files' size.
 
     Args:
         format_name: name of the benchmark, or of an evaluation harness.
         path: a folder of task files or a single file, depending on the format.
-        run_id: defaults to MODEL-FORMAT-HASH with the content's hash, so that other content makes another run.
-        bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows
-            without a match are imported unchanged. Not used for families with samples that depend on the model.
-        e: whether the folder has a benchmark's "_e" tasks (implied by a folder "pred_e" in the path).
+        run_id: name of the run. The default is MODEL-FORMAT-HASH with the content's hash, so that other content makes
+            another run.
+        bundle: bundle with samples that are matched with the lines, so that the run can be compared with runs of lbx
+            sample by sample. Lines without a match are imported unchanged. The bundle is not used for families whose
+            samples depend on the model.
+        e: whether the folder contains a benchmark's "_e" tasks, which a folder "pred_e" in the path implies.
         metadata: free keys and values to store with the run.
 
     Raises:
-        UsageError: the path or a line is malformed, or no row matches a sample of the bundle.
-        BundleError: the bundle lacks the data of all tasks, or it is damaged.
+        UsageError: the path or a line is malformed, or no line matches a sample of the bundle.
+        BundleError: the bundle lacks the data of all tasks, or data of a task is damaged.
     """
     if not model.strip():
-        raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
+        raise UsageError("The model's name is empty.", fix="Pass --model-name NAME.")
     if e and format_name in _HARNESSES:
         raise UsageError(f"--e does not apply to {format_name}, whose files name their tasks.", fix="Leave it out.")
     run = _HARNESSES[format_name](path) if format_name in _HARNESSES else None
-    form, reading = (run.form, run.reading) if run else _read_official(format_name, path, bundle, e=e)
-    if bundle and needs_model(BENCHMARKS[form.name]):
-        log.info(f"The bundle is not used: the samples of {form.name} depend on the model that was asked.")
+    prediction_format, prediction_files = (
+        (run.prediction_format, run.prediction_files) if run else _read_official(format_name, path, bundle, e=e)
+    )
+    if bundle and needs_model(BENCHMARKS[prediction_format.name]):
+        log.info(f"The bundle is not used: the samples of {prediction_format.name} depend on the model that was asked.")
         bundle = None
     if bundle is not None:
-        reading = (match_judge_answers if reading.for_judge else match_predictions)(form, bundle, reading)
+        prediction_files = (match_judge_answers if prediction_files.for_judge else match_predictions)(
+            prediction_format, bundle, prediction_files
+        )
     if strip_reasoning:
-        reading = without_reasoning(form, reading)
-    name = run_id or f"{model}-{format_name}-{reading.content_sha256[:8]}"
+        prediction_files = without_reasoning(prediction_format, prediction_files)
+    name = run_id or f"{model}-{format_name}-{prediction_files.content_sha256[:8]}"
     if run:
         settings = {SETTING: run.harness.to_json()}
-        return ParsedPredictions(form, reading, name, model, bundle, metadata, settings, run.harness, run.notes)
-    settings = official_judge.settings_of_rows([row.line for row in reading.rows]) if reading.for_judge else {}
-    return ParsedPredictions(form, reading, name, model, bundle, metadata, settings)
+        return ParsedPredictions(
+            prediction_format, prediction_files, name, model, bundle, metadata, settings, run.harness, run.notes
+        )
+    settings = (
+        official_judge.settings_of_rows([row.line for row in prediction_files.rows])
+        if prediction_files.for_judge
+        else {}
+    )
+    return ParsedPredictions(prediction_format, prediction_files, name, model, bundle, metadata, settings)
 
 
 def _read_official(
     format_name: str, path: Path, bundle: Bundle | None, *, e: bool
 ) -> tuple[PredictionFormat, PredictionFiles]:
-    form = find_format(
+    prediction_format = find_format(
         format_name,
         custom_names(bundle, {}) if bundle else (),
         condition="" if bundle else " and with --bundle, if the bundle contains it",
         further_names=IMPORT_FORMATS,
     )
-    family = BENCHMARKS[form.name]
-    if bundle and not form.known_tasks and not needs_model(family):
-        form = replace(form, known_tasks=tuple(task.name for task in family.tasks(bundle)))
+    family = BENCHMARKS[prediction_format.name]
+    if bundle and not prediction_format.known_tasks and not needs_model(family):
+        prediction_format = replace(prediction_format, known_tasks=tuple(task.name for task in family.tasks(bundle)))
     if path.is_file():
         with suppress(ValueError, RecursionError):  # other problems are reported by the format's own reader
             row = json.loads(read_bytes(path).partition(b"\n")[0])
@@ -147,45 +159,53 @@ def _read_official(
                     fix=f"Import it as {official_judge.JUDGEMENT_FORMAT}:",
                     command=as_command("lbx", "import", official_judge.JUDGEMENT_FORMAT, path, "-o", "RESULTS"),
                 )
-    is_for_judge = has_judge_answers(form, path, e=e)
-    return form, read_judge_answers(form, [path]) if is_for_judge else read_predictions(form, path, e=e)
+    is_for_judge = has_judge_answers(prediction_format, path, e=e)
+    return prediction_format, read_judge_answers(prediction_format, [path]) if is_for_judge else read_predictions(
+        prediction_format, path, e=e
+    )
 
 
 def write_predictions(store: Store, parsed_predictions: ParsedPredictions) -> ImportSummary:
-    """Write predictions as a run, which stays open until ``Store.finish_run``; repeating it replaces the same rows.
+    """Write predictions as a run, which stays open until ``Store.finish_run``. A repetition replaces the same rows.
 
     Raises:
-        StoreError: the results file has other samples under the same names, or another run of this name.
+        StoreError: the results file contains other samples under the same names, or another run of this name.
     """
-    form, reading, name, bundle = (
-        parsed_predictions.form,
-        parsed_predictions.reading,
+    prediction_format, prediction_files, name, bundle = (
+        parsed_predictions.prediction_format,
+        parsed_predictions.prediction_files,
         parsed_predictions.name,
         parsed_predictions.bundle,
     )
-    refuse_conflicts(form, store, reading, bundle=bundle is not None)
-    refuse_other_content(store, name, reading.content_sha256)
+    refuse_conflicts(prediction_format, store, prediction_files, bundle=bundle is not None)
+    refuse_other_content(store, name, prediction_files.content_sha256)
     refuse_other_samples(store, _sample_rows(parsed_predictions), store.path)
-    answers = (_generation(name, form, prediction) for prediction in sorted_by_line(reading))
+    answers = (_generation(name, prediction_format, prediction) for prediction in sorted_by_line(prediction_files))
     write_import(store, _run_row(parsed_predictions), _sample_rows(parsed_predictions), answers)
     return ImportSummary(
         name,
-        form.name,
-        {task: len(predictions) for task, predictions in reading.tasks.items()},
-        sum(prediction.error is not None for prediction in reading.rows),
-        reading.ignored_names,
-        (*parsed_predictions.notes, *_notes(form, reading)),
-        sum(map(is_unmatched, reading.rows)),
+        prediction_format.name,
+        {task: len(predictions) for task, predictions in prediction_files.tasks.items()},
+        sum(prediction.error is not None for prediction in prediction_files.rows),
+        prediction_files.ignored_names,
+        (*parsed_predictions.notes, *_notes(prediction_format, prediction_files)),
+        sum(map(is_unmatched, prediction_files.rows)),
     )
 
 
 def _sample_rows(parsed_predictions: ParsedPredictions) -> Iterator[SampleRow]:
-    form, tasks, bundle = parsed_predictions.form, parsed_predictions.reading.tasks, parsed_predictions.bundle
-    return (row for task, predictions in tasks.items() for row in sample_rows(form, task, predictions, bundle))
+    prediction_format, tasks, bundle = (
+        parsed_predictions.prediction_format,
+        parsed_predictions.prediction_files.tasks,
+        parsed_predictions.bundle,
+    )
+    return (
+        row for task, predictions in tasks.items() for row in sample_rows(prediction_format, task, predictions, bundle)
+    )
 
 
-def _notes(form: PredictionFormat, reading: PredictionFiles) -> Iterator[str]:
-    for predictions in reading.tasks.values() if form.appends else ():
+def _notes(prediction_format: PredictionFormat, prediction_files: PredictionFiles) -> Iterator[str]:
+    for predictions in prediction_files.tasks.values() if prediction_format.appends else ():
         if repeats := [prediction for prediction in predictions if prediction.iteration]:
             lines = line_spans([prediction.line.number for prediction in repeats])
             rows = format_count(len(repeats), "row answers", "rows answer")
@@ -196,16 +216,16 @@ def _notes(form: PredictionFormat, reading: PredictionFiles) -> Iterator[str]:
                 f"{repeats[0].line.location}: {rows} a question again ({lines}){difference_note}; every row "
                 "counts, as in the official scorer."
             )
-    if reading.stripped:
-        n_split = sum(prediction.reasoning_closed is not None for prediction in reading.rows)
+    if prediction_files.is_stripped:
+        n_split = sum(prediction.reasoning_closed is not None for prediction in prediction_files.rows)
         yield f"Reasoning was removed from {format_count(n_split, 'answer')}, and is kept as `reasoning`."
-    elif blocks := count_blocks(reading):
-        n_answers = sum(map(len, reading.tasks.values()))
+    elif blocks := count_blocks(prediction_files):
+        n_answers = sum(map(len, prediction_files.tasks.values()))
         yield (
             f"{blocks:,} of {n_answers:,} answers contain a reasoning block (such as <think>...</think>), which "
             "is scored as part of the answer; --strip-reasoning removes it."
         )
-    for prediction in reading.rows:
+    for prediction in prediction_files.rows:
         if prediction.note:
             yield f"{prediction.line.location}: {prediction.note}."
         if prediction.finish_reason == NOT_TEXT:
@@ -213,41 +233,43 @@ def _notes(form: PredictionFormat, reading: PredictionFiles) -> Iterator[str]:
 
 
 def _run_row(parsed_predictions: ParsedPredictions) -> RunRow:
-    form, reading = parsed_predictions.form, parsed_predictions.reading
-    judged = {"judged": True} if reading.for_judge else {}
-    judged |= {"strip_reasoning": True} if reading.stripped else {}
-    row = find_import(
-        parsed_predictions.harness.name if parsed_predictions.harness else form.name,
-        reading.content_sha256,
+    prediction_format, prediction_files = parsed_predictions.prediction_format, parsed_predictions.prediction_files
+    judged = {"judged": True} if prediction_files.for_judge else {}
+    judged |= {"strip_reasoning": True} if prediction_files.is_stripped else {}
+    row = make_import_row(
+        parsed_predictions.harness.name if parsed_predictions.harness else prediction_format.name,
+        prediction_files.content_sha256,
         parsed_predictions.bundle,
         run_id=parsed_predictions.name,
         model=parsed_predictions.model,
-        versions={form.name: BENCHMARKS[form.name].metric_version},
+        versions={prediction_format.name: BENCHMARKS[prediction_format.name].metric_version},
         metadata=parsed_predictions.metadata,
-        files=reading.files,
+        files=prediction_files.files,
         **judged,
         **parsed_predictions.extra_settings,
     )
-    if parsed_predictions.bundle is None or reading.for_judge:  # a file for a judge never has all samples of a task
+    if (
+        parsed_predictions.bundle is None or prediction_files.for_judge
+    ):  # a file for a judge never has all samples of a task
         return row
-    every = BENCHMARKS[form.name].tasks(parsed_predictions.bundle, list(reading.tasks))
-    return row.counting([task for task in every if task.name in reading.tasks])
+    every = BENCHMARKS[prediction_format.name].tasks(parsed_predictions.bundle, list(prediction_files.tasks))
+    return row.counting([task for task in every if task.name in prediction_files.tasks])
 
 
-def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:
-    """Yield rows in file order, in which the tasks of one file may alternate."""
-    if len(reading.files) == 1 or reading.for_judge:
-        return iter(sorted(reading.rows, key=lambda prediction: prediction.line.number))
-    return iter(reading.rows)
+def sorted_by_line(prediction_files: PredictionFiles) -> Iterator[Prediction]:
+    """Yield predictions in file order, in which the tasks of a file may alternate."""
+    if len(prediction_files.files) == 1 or prediction_files.for_judge:
+        return iter(sorted(prediction_files.rows, key=lambda prediction: prediction.line.number))
+    return iter(prediction_files.rows)
 
 
 def sample_rows(
-    form: PredictionFormat, task: str, predictions: list[Prediction], bundle: Bundle | None
+    prediction_format: PredictionFormat, task: str, predictions: list[Prediction], bundle: Bundle | None
 ) -> Iterator[SampleRow]:
-    """Yield rows of the samples; a bundle's samples are read again, with their documents."""
+    """Yield rows of a task's samples. Samples of a bundle are read again, with their documents."""
     pending = {prediction.sample_id: prediction for prediction in reversed(predictions) if prediction.sample}
     if bundle is not None and not all(map(is_unmatched, predictions)):
-        for position, sample in enumerate(BENCHMARKS[form.name].samples(bundle, task)):
+        for position, sample in enumerate(BENCHMARKS[prediction_format.name].samples(bundle, task)):
             if pending.pop(sample.sample_id, None):
                 yield SampleRow(sample, position)
     for prediction in pending.values():
@@ -255,13 +277,13 @@ def sample_rows(
         yield SampleRow(prediction.sample, prediction.position)
 
 
-def _generation(run_id: str, form: PredictionFormat, prediction: Prediction) -> GenerationRow:
+def _generation(run_id: str, prediction_format: PredictionFormat, prediction: Prediction) -> GenerationRow:
     reasoning = prediction.reasoning
     if reasoning is None and isinstance(prediction.line.values.get("reasoning"), str):
         reasoning = prediction.line.values["reasoning"]
     return GenerationRow(
         run_id,
-        form.name,
+        prediction_format.name,
         prediction.task,
         prediction.sample_id,
         prediction.iteration,
@@ -276,21 +298,21 @@ def _generation(run_id: str, form: PredictionFormat, prediction: Prediction) -> 
     )
 
 
-def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool = True) -> str:
-    """Import a model's published answers to the judged questions as a run, unless the file already has it.
+def import_published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool = True) -> str:
+    """Import a model's published answers to the judged questions as a run, unless the file already contains the run.
 
-    Its samples come from the bundle. A question that is marked for both the judge and people has two answers:
-    iteration 0 (the judge's) and iteration 1.
+    The samples come from the bundle. To a question that is marked for both the judge and people, two answers exist:
+    iteration 0 (for the judge) and iteration 1.
 
     Returns:
         The run's name, "published-NAME", with the suffix "-no-length-hint" without a length hint.
 
     Raises:
         BundleError: the bundle lacks these answers, or all of the questions.
-        StoreError: the results file has other answers, or other samples, under these names.
+        StoreError: the results file contains other answers, or other samples, under these names.
     """
     run_id = official_judge.published_run_id(name, length_hint=length_hint)
-    form = find_format(official_judge.BENCHMARK)
+    prediction_format = find_format(official_judge.BENCHMARK)
     files_by_model = official_judge.published_files(bundle, length_hint=length_hint)
     if name in files_by_model:
         published_files = [path for relative_path in files_by_model[name] if (path := bundle.file(relative_path))]
@@ -305,26 +327,28 @@ def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool 
             if files_by_model
             else as_command("lbx", "bundle", BENCHMARKS[official_judge.BENCHMARK].data.recipe),
         )
-    reading = read_judge_answers(form, published_files)
+    prediction_files = read_judge_answers(prediction_format, published_files)
     rows = store.query("SELECT settings FROM runs WHERE run_id = ? AND status = 'done'", [run_id]).rows
-    if any(json.loads(settings).get("content_sha256") == reading.content_sha256 for (settings,) in rows):
+    if any(json.loads(settings).get("content_sha256") == prediction_files.content_sha256 for (settings,) in rows):
         return run_id
-    reading = match_judge_answers(form, bundle, reading)
+    prediction_files = match_judge_answers(prediction_format, bundle, prediction_files)
     metadata = {"published": True, "length_hint": length_hint}
-    done = write_predictions(store, ParsedPredictions(form, reading, run_id, name, bundle, extra_settings=metadata))
+    done = write_predictions(
+        store, ParsedPredictions(prediction_format, prediction_files, run_id, name, bundle, extra_settings=metadata)
+    )
     store.finish_run(done.run_id, "done")
     return done.run_id
 
 
 _OPENING = re.compile(r"\s*(<([\w:-]{0,20}(?:think|thought|reason)[\w:-]{0,20})>)", re.IGNORECASE)
 _MAX_BLOCKS = 100
-"""Maximum number of reasoning blocks removed from one answer."""
+"""Maximum number of reasoning blocks that are removed from an answer."""
 
 
 def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
     """Split a text into (reasoning, answer, whether the reasoning was closed).
 
-    Reasoning is the first block and those that directly follow it. Without a block: (None, text, None).
+    Reasoning is the first block and blocks that directly follow it. Without a block: (None, text, None).
     """
     blocks: list[str] = []
     closed, tags = None, _reasoning_tags(text)
@@ -336,31 +360,37 @@ def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
     return ("\n\n".join(filter(None, blocks)), text, closed) if blocks else (None, text, None)
 
 
-def count_blocks(reading: PredictionFiles) -> int:
-    """Number of answers that contain a block of reasoning."""
-    return sum(_reasoning_tags(prediction.output or "") is not None for prediction in reading.rows)
+def count_blocks(prediction_files: PredictionFiles) -> int:
+    """Count the answers that contain a block of reasoning."""
+    return sum(_reasoning_tags(prediction.output or "") is not None for prediction in prediction_files.rows)
 
 
-def without_reasoning(form: PredictionFormat, reading: PredictionFiles) -> PredictionFiles:
-    """Move blocks from answers to reasoning; the content hash changes, which makes another run.
+def without_reasoning(prediction_format: PredictionFormat, prediction_files: PredictionFiles) -> PredictionFiles:
+    """Move blocks of reasoning out of answers. The content hash changes, so that the import makes another run.
 
     Raises:
-        UsageError: an answer without its block cannot be scored.
+        UsageError: an answer cannot be scored without the block.
     """
-    tasks = {task: [form.split_reasoning(row, split_blocks) for row in rows] for task, rows in reading.tasks.items()}
+    tasks = {
+        task: [prediction_format.split_reasoning(row, split_blocks) for row in rows]
+        for task, rows in prediction_files.tasks.items()
+    }
     return replace(
-        reading, tasks=tasks, content_sha256=sha256_text(f"{reading.content_sha256} without reasoning"), stripped=True
+        prediction_files,
+        tasks=tasks,
+        content_sha256=sha256_text(f"{prediction_files.content_sha256} without reasoning"),
+        is_stripped=True,
     )
 
 
 def _reasoning_tags(text: str) -> ReasoningMarks | None:
-    """Marks of the text's first block of reasoning."""
+    """Find the marks of the first block of reasoning in a text."""
     matches = (tags for tags in KNOWN if split_reasoning(text, marks=tags)[0] is not None)
     return _opening_tags(text) or next(matches, None)
 
 
 def _opening_tags(text: str) -> ReasoningMarks | None:
-    """Marks of a block of reasoning at the start of the text."""
+    """Find the marks of a block of reasoning at the start of a text."""
     if opening := _OPENING.match(text):
         return ReasoningMarks(opening[1], f"</{opening[2]}>")
     return next((tags for tags in KNOWN if opening_end(text, tags.open)), None)

@@ -1,6 +1,6 @@
-"""Reading of prediction files: find the files of a path, parse them, and match rows with samples.
+"""Reading of prediction files: finding and parsing files, and matching lines with samples.
 
-Everything is checked here, before any write.
+All checks are made here, before any write.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ class PredictionFiles:
 
     Attributes:
         tasks: predictions by task, in file order.
-        files: each file's name, task (None if it has several), number of rows, and whether it ends with a line feed.
-        content_sha256: over the files' bytes and how they were interpreted.
-        ignored_names: names of the folder's other entries.
-        for_judge: whether the rows are for a judge, which metrics do not score.
-        stripped: whether reasoning was removed from the answers.
+        files: for each file the name, the task (None for several tasks), the number of lines, and whether the file ends
+            with a line feed.
+        content_sha256: hash of the files' bytes and of options that affect their interpretation.
+        ignored_names: names of other files in the folder.
+        for_judge: whether the answers are for a judge, and no metric scores them.
+        is_stripped: whether reasoning was removed from the answers.
     """
 
     tasks: Mapping[str, list[Prediction]]
@@ -53,7 +54,7 @@ class PredictionFiles:
     content_sha256: str
     ignored_names: tuple[str, ...] = ()
     for_judge: bool = False
-    stripped: bool = False
+    is_stripped: bool = False
 
     @property
     def rows(self) -> Iterable[Prediction]:
@@ -66,37 +67,41 @@ def find_format(
     """Find the format of a benchmark's prediction files.
 
     Args:
-        custom_names: names of the user's own benchmarks that are accepted.
-        condition: additional condition for accepting them, for the message.
+        custom_names: names of the user's own benchmarks, which are accepted.
+        condition: condition for accepting own benchmarks, for the message.
         further_names: formats that another function reads or writes, for the message.
 
     Raises:
         UsageError: the name is unknown.
     """
     names = [*format_names(), *custom_names]
-    form = BENCHMARKS[name].predictions if name in names else None
-    if form:
-        return form
+    prediction_format = BENCHMARKS[name].predictions if name in names else None
+    if prediction_format:
+        return prediction_format
     names = list(dict.fromkeys([*names, *OPINION_FORMATS, *further_names]))
     near = get_close_matches(name, names, n=1)
     choices = f"Use one of {', '.join(names)}, or your own benchmark by its name{condition} (docs/own-benchmark.md)."
     raise UsageError(f"There is no prediction format {name!r}.", fix=f"Did you mean {near[0]}?" if near else choices)
 
 
-def read_predictions(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFiles:
+def read_predictions(prediction_format: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFiles:
     """Read a format's file or folder.
 
     Args:
-        e: whether the folder has a benchmark's "_e" tasks; implied by a parent folder "pred_e".
+        e: whether the folder contains a benchmark's "_e" tasks, which a parent folder "pred_e" implies.
 
     Raises:
-        UsageError: a file is malformed; the message gives file and line.
+        UsageError: a file is malformed. The message names file and line.
     """
     if not path.exists():
-        raise UsageError(f"{path} does not exist.", fix="Give the path of the predictions.")
-    if not form.folder:
-        return _one_file(form, path)
-    task_files, ignored_names = form.find_files(path) or _task_files(form, path, e or "pred_e" in path.absolute().parts)
+        raise UsageError(
+            f"{path} does not exist.", fix="Give the file or folder that the official script wrote, such as pred/MODEL."
+        )
+    if not prediction_format.folder:
+        return _one_file(prediction_format, path)
+    task_files, ignored_names = prediction_format.find_files(path) or _task_files(
+        prediction_format, path, e or "pred_e" in path.absolute().parts
+    )
     tasks: dict[str, list[Prediction]] = {}
     files = []
     digest = hashlib.sha256()
@@ -108,15 +113,15 @@ def read_predictions(form: PredictionFormat, path: Path, *, e: bool = False) -> 
             lines += content.lines
             files.append(file_entry(file, task, content))
             digest.update(f"{task} {len(data)}\n".encode() + data)
-        tasks[task] = form.read(task, lines)
+        tasks[task] = prediction_format.read(task, lines)
     return PredictionFiles(tasks, files, digest.hexdigest(), ignored_names)
 
 
-def _one_file(form: PredictionFormat, path: Path) -> PredictionFiles:
+def _one_file(prediction_format: PredictionFormat, path: Path) -> PredictionFiles:
     data = read_bytes(path)
-    content = split_rows(path, data, array=form.array)
+    content = split_rows(path, data, array=prediction_format.array)
     tasks: dict[str, list[Prediction]] = {}
-    for prediction in form.read("", content.lines):
+    for prediction in prediction_format.read("", content.lines):
         tasks.setdefault(prediction.task, []).append(prediction)
     return PredictionFiles(tasks, [file_entry(path, None, content)], hashlib.sha256(data).hexdigest())
 
@@ -126,8 +131,8 @@ def file_entry(path: Path, task: str | None, content: FileRows) -> dict[str, Any
     return file if content.separator == "\n" else {**file, "separator": content.separator}
 
 
-def _task_files(form: PredictionFormat, path: Path, e: bool) -> TaskFiles:
-    """Return the files of a folder by task and the names of its other entries, or the file itself."""
+def _task_files(prediction_format: PredictionFormat, path: Path, e: bool) -> TaskFiles:
+    """Find the files of a folder by task, and the names of other files. ``path`` may also be a single file."""
     files: dict[str, Path] = {}
     ignored, unknown_files = [], []
     for entry in [path] if path.is_file() else sorted(path.iterdir()):
@@ -137,13 +142,13 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> TaskFiles:
         elif name.startswith(".") or entry.is_dir() or not name.endswith((".jsonl", ".jsonl.gz")):
             ignored.append(name + "/" * entry.is_dir())
             continue
-        task = task_in_name(form, entry, e)
-        if task not in form.known_tasks:
-            if entry != path and not get_close_matches(task, form.known_tasks, n=1):
+        task = task_in_name(prediction_format, entry, e)
+        if task not in prediction_format.known_tasks:
+            if entry != path and not get_close_matches(task, prediction_format.known_tasks, n=1):
                 ignored.append(name)  # kept as rows for a judge; these files are named after models
                 unknown_files.append((entry, task))
                 continue
-            raise _unknown_task_error(form, entry, task)
+            raise _unknown_task_error(prediction_format, entry, task)
         if task in files:
             raise UsageError(
                 f"{path} contains two files of the task {task}: {files[task].name} and {name}.",
@@ -151,76 +156,88 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> TaskFiles:
             )
         files[task] = entry
     if not files:
-        raise _unknown_task_error(form, *unknown_files[0]) if unknown_files else _no_file_error(form, path)
-    order = {task: position for position, task in enumerate(form.known_tasks)}
+        raise (
+            _unknown_task_error(prediction_format, *unknown_files[0])
+            if unknown_files
+            else _no_file_error(prediction_format, path)
+        )
+    order = {task: position for position, task in enumerate(prediction_format.known_tasks)}
     return TaskFiles({task: [files[task]] for task in sorted(files, key=order.__getitem__)}, tuple(ignored))
 
 
-def task_in_name(form: PredictionFormat, file: Path, e: bool) -> str:
-    """Task in a file's name, which may be unknown."""
-    task = form.task_of(file.name.partition(".")[0], e=e)
-    return task if task in form.known_tasks else _only_task_in_name(form, file, e) or task
+def task_in_name(prediction_format: PredictionFormat, file: Path, e: bool) -> str:
+    """Return the task in a file's name, which may be unknown."""
+    task = prediction_format.task_of(file.name.partition(".")[0], e=e)
+    return task if task in prediction_format.known_tasks else _only_task_in_name(prediction_format, file, e) or task
 
 
-def _only_task_in_name(form: PredictionFormat, file: Path, e: bool) -> str | None:
-    """The only task with a name that occurs in the file's name, as in "qasper-MODEL.jsonl"; else None."""
+def _only_task_in_name(prediction_format: PredictionFormat, file: Path, e: bool) -> str | None:
+    """Return the only task whose name occurs in the file's name, as in "qasper-MODEL.jsonl", or else None."""
     stem = file.name.removesuffix(".gz").removesuffix(".jsonl")
     inside = {
         (match.start(), match.end()): match[0]
-        for name in form.known_tasks
+        for name in prediction_format.known_tasks
         for match in re.finditer(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", stem)
     }
     # "qasper" is part of "qasper_e" too: only matches outside a longer match count.
     tasks = {
-        form.task_of(name, e=e)
+        prediction_format.task_of(name, e=e)
         for (start, end), name in inside.items()
         if not any(begin <= start and end <= stop and (begin, stop) != (start, end) for begin, stop in inside)
     }
     return tasks.pop() if len(tasks) == 1 else None
 
 
-def _unknown_task_error(form: PredictionFormat, file: Path, task: str) -> UsageError:
-    near = get_close_matches(task, form.known_tasks, n=3)
+def _unknown_task_error(prediction_format: PredictionFormat, file: Path, task: str) -> UsageError:
+    near = get_close_matches(task, prediction_format.known_tasks, n=3)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     return UsageError(
-        f"{file}: {form.name} has no task {task!r}.",
+        f"{file}: {prediction_format.name} has no task {task!r}.",
         fix=f"{hint}The task is the file's name up to the first dot; move files that are not predictions elsewhere.",
     )
 
 
-def _no_file_error(form: PredictionFormat, path: Path) -> UsageError:
+def _no_file_error(prediction_format: PredictionFormat, path: Path) -> UsageError:
     inside = [
         entry.name
         for entry in sorted(path.iterdir())
-        if entry.is_dir() and any(file.name.partition(".")[0] in form.known_tasks for file in entry.glob("*.jsonl"))
+        if entry.is_dir()
+        and any(file.name.partition(".")[0] in prediction_format.known_tasks for file in entry.glob("*.jsonl"))
     ]
     return UsageError(
-        f"{path} contains no file of a {form.name} task.",
+        f"{path} contains no file of a {prediction_format.name} task.",
         fix=f"Give one of its folders: {', '.join(inside)}."
         if inside
-        else f"Files are named after tasks, such as {form.known_tasks[0]}.jsonl.",
+        else f"Files are named after tasks, such as {prediction_format.known_tasks[0]}.jsonl.",
     )
 
 
-def match_predictions(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
+def match_predictions(
+    prediction_format: PredictionFormat, bundle: Bundle, prediction_files: PredictionFiles
+) -> PredictionFiles:
     """Match predictions with the bundle's samples, without their documents.
 
-    Equal samples are used in the data's order, so a file in that order is matched row by row. A row without a match
-    keeps the sample of its file under a name that begins with ``UNMATCHED``, with the reason as a note.
+    Equal samples are used in the data's order, so that a file in that order is matched line by line. For a line without
+    a match, the sample in the file is used under a name that begins with ``UNMATCHED``, with the reason as a note.
 
     Raises:
-        UsageError: no row matches a sample, or an unmatched row cannot be scored by itself; names file and line.
-        BundleError: the bundle lacks the data of all tasks, or it is damaged.
+        UsageError: no line matches a sample, or an unmatched line cannot be scored by itself. The message names file
+            and line.
+        BundleError: the bundle lacks the data of all tasks, or data of a task is damaged.
     """
-    bundle_tasks = {task.name for task in BENCHMARKS[form.name].tasks(bundle, list(reading.tasks))}
+    bundle_tasks = {
+        task.name for task in BENCHMARKS[prediction_format.name].tasks(bundle, list(prediction_files.tasks))
+    }
     tasks = {}
-    for task, predictions in reading.tasks.items():
-        if task in bundle_tasks or not bundle_tasks & reading.tasks.keys():
-            tasks[task] = _match_by_identity(form, bundled_samples(form, bundle, task), predictions)
+    for task, predictions in prediction_files.tasks.items():
+        if task in bundle_tasks or not bundle_tasks & prediction_files.tasks.keys():
+            tasks[task] = _match_by_key(
+                prediction_format, bundled_samples(prediction_format, bundle, task), predictions
+            )
         else:
             # Name the rows of a task that the bundle lacks; one note, at the first row, covers all
             alone, answers, why = (
-                UnmatchedNames(form, 0),
+                UnmatchedNames(prediction_format, 0),
                 [],
                 "its task is not in the bundle (the same applies to all its rows)",
             )
@@ -229,11 +246,11 @@ def match_predictions(form: PredictionFormat, bundle: Bundle, reading: Predictio
                 why = "" if is_unmatched(answers[-1]) else why
             tasks[task] = answers
     require_some_match(bundle, [row for predictions in tasks.values() for row in predictions if row.sample])
-    return replace(reading, tasks=tasks)
+    return replace(prediction_files, tasks=tasks)
 
 
 def require_some_match(bundle: Bundle, rows: Sequence[Prediction]) -> None:
-    """Raise UsageError if no row matches a sample of the bundle."""
+    """Raise UsageError if no prediction matches a sample of the bundle."""
     if rows and all(map(is_unmatched, rows)):
         first = rows[0]
         raise UsageError(
@@ -243,72 +260,74 @@ def require_some_match(bundle: Bundle, rows: Sequence[Prediction]) -> None:
         )
 
 
-def bundled_samples(form: PredictionFormat, bundle: Bundle, task: str) -> list[Sample]:
-    """A task's samples without their documents. Raises BundleError if they are missing or damaged."""
+def bundled_samples(prediction_format: PredictionFormat, bundle: Bundle, task: str) -> list[Sample]:
+    """Read a task's samples without documents. Raises BundleError if the data is missing or damaged."""
     try:
-        return [replace(sample, context="") for sample in BENCHMARKS[form.name].samples(bundle, task)]
+        return [replace(sample, context="") for sample in BENCHMARKS[prediction_format.name].samples(bundle, task)]
     except BundleError as exc:
         fix = f"{exc.fix} Without --bundle, the predictions can still be imported.".lstrip()
         raise BundleError(exc.cause, fix=fix, command=exc.command) from exc
 
 
 def is_unmatched(prediction: Prediction) -> bool:
-    """Whether a row matches no sample of the bundle, and keeps a sample of its own."""
+    """Whether a prediction matches no sample of the bundle, so that its own sample is used."""
     return prediction.sample_id.startswith(UNMATCHED)
 
 
-def _match_by_identity(
-    form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]
+def _match_by_key(
+    prediction_format: PredictionFormat, samples: list[Sample], predictions: list[Prediction]
 ) -> list[Prediction]:
     free: dict[object, deque[int]] = defaultdict(deque)
     free_positions: dict[tuple[int, object], deque[int]] = {}
-    identities, row_identities = form.identities(samples, predictions)
-    for position, identity in enumerate(identities):
-        free[identity].append(position)
-    matched, alone = [], UnmatchedNames(form, len(samples))
+    keys, prediction_keys = prediction_format.match_keys(samples, predictions)
+    for position, key in enumerate(keys):
+        free[key].append(position)
+    matched, alone = [], UnmatchedNames(prediction_format, len(samples))
     times: Counter[object] = Counter()
-    for row, identity in zip(predictions, row_identities, strict=True):
-        iteration = times[identity] // max(1, len(free.get(identity, ()))) if form.appends else row.iteration
-        times[identity] += 1
+    for row, key in zip(predictions, prediction_keys, strict=True):
+        iteration = times[key] // max(1, len(free.get(key, ()))) if prediction_format.appends else row.iteration
+        times[key] += 1
         prediction = replace(row, iteration=iteration)
-        candidates = free_positions.setdefault((prediction.iteration, identity), deque(free.get(identity, ())))
-        problem = _problem(form, prediction, samples[candidates[0]]) if candidates else ""
+        candidates = free_positions.setdefault((prediction.iteration, key), deque(free.get(key, ())))
+        problem = _describe_mismatch(prediction_format, prediction, samples[candidates[0]]) if candidates else ""
         if candidates and not problem:
             sample, position = samples[candidates[0]], candidates.popleft()
             matched.append(replace(prediction, sample=sample, sample_id=sample.sample_id, position=position))
-        elif not candidates and form.accepts_unmatched(prediction):
+        elif not candidates and prediction_format.accepts_unmatched(prediction):
             matched.append(prediction)
         else:
-            why = mismatch_reason(is_known=bool(free.get(identity)))
+            why = mismatch_reason(is_known=bool(free.get(key)))
             why = f"it answers the bundle's {samples[candidates[0]].key}, but {problem}" if problem else why
             matched.append(alone.row(prediction, why))
-    return (_match_by_position(form, samples, predictions) if any(map(is_unmatched, matched)) else []) or matched
+    return (
+        _match_by_position(prediction_format, samples, predictions) if any(map(is_unmatched, matched)) else []
+    ) or matched
 
 
 def mismatch_reason(*, is_known: bool) -> str:
-    """Return the reason why a row is unmatched; ``is_known`` if its question is in the bundle."""
+    """Return the reason why a prediction is unmatched. ``is_known`` means that the question is in the bundle."""
     if is_known:
         return "an earlier row already answers the question that it matches"
     return "no question of the bundle matches it"
 
 
 class UnmatchedNames:
-    """Naming of rows that match no sample of the bundle: equal rows have equal names, in any file.
+    """Naming of predictions that match no sample of the bundle. Equal predictions get equal names, in any file.
 
     Args:
-        n_samples: number of samples in the bundle; the rows' positions follow theirs.
+        n_samples: number of samples in the bundle, which precede the unmatched predictions.
     """
 
-    def __init__(self, form: PredictionFormat, n_samples: int) -> None:
-        self._form, self._n_samples = form, n_samples
+    def __init__(self, prediction_format: PredictionFormat, n_samples: int) -> None:
+        self._prediction_format, self._n_samples = prediction_format, n_samples
         self._times: Counter[tuple[str, int]] = Counter()
 
     def row(self, prediction: Prediction, why: str) -> Prediction:
-        """Give a row its own sample and the reason as a note. Raises UsageError if it cannot be scored by itself."""
-        sample, form = prediction.sample, self._form
-        if sample is None or not form.has_own_content:
+        """Give a prediction its own sample, and a reason as a note. Raises UsageError if it cannot be scored."""
+        sample, prediction_format = prediction.sample, self._prediction_format
+        if sample is None or not prediction_format.has_own_content:
             raise prediction_file_error(prediction.line.location, why)
-        name = form.unmatched_name(sample)
+        name = prediction_format.unmatched_name(sample)
         self._times[name, prediction.iteration] += 1
         if (times := self._times[name, prediction.iteration]) > 1:
             name += f"-{times}"
@@ -322,11 +341,11 @@ class UnmatchedNames:
 
 
 def _match_by_position(
-    form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]
+    prediction_format: PredictionFormat, samples: list[Sample], predictions: list[Prediction]
 ) -> list[Prediction]:
-    """Match predictions with samples at the same positions; [] if that fails."""
+    """Match predictions with samples at the same positions. Returns [] if that fails."""
     pairs = list(zip(predictions, samples, strict=False))
-    if len(pairs) < len(predictions) or not all(form.may_match_by_position(*pair) for pair in pairs):
+    if len(pairs) < len(predictions) or not all(prediction_format.may_match_by_position(*pair) for pair in pairs):
         return []
     matched = [
         replace(prediction, sample=sample, sample_id=sample.sample_id, position=position)
@@ -336,21 +355,25 @@ def _match_by_position(
     return [replace(matched[0], note=note), *matched[1:]]
 
 
-def _problem(form: PredictionFormat, prediction: Prediction, sample: Sample) -> str:
+def _describe_mismatch(prediction_format: PredictionFormat, prediction: Prediction, sample: Sample) -> str:
     if prediction.sample is None:
         return ""
-    other = differences(prediction.sample, sample, form.score_keys, form.fillable_keys)
-    return f"differs from it in {other}" if other else form.contradiction(prediction, sample) or ""
+    other = differences(prediction.sample, sample, prediction_format.score_keys, prediction_format.fillable_keys)
+    return f"differs from it in {other}" if other else prediction_format.contradiction(prediction, sample) or ""
 
 
-def refuse_conflicts(form: PredictionFormat, store: Store, reading: PredictionFiles, *, bundle: bool) -> None:
-    """Raise ConflictError if the results file has a sample of the same name with other references."""
-    for task, predictions in reading.tasks.items():
-        rows = store.query("SELECT * FROM samples WHERE benchmark = ? AND task = ?", [form.name, task]).dicts()
-        stored_samples = {row["sample_id"]: stored_sample(form.name, task, row) for row in rows}
+def refuse_conflicts(
+    prediction_format: PredictionFormat, store: Store, prediction_files: PredictionFiles, *, bundle: bool
+) -> None:
+    """Raise ConflictError if the results file contains a sample of the same name with other references."""
+    for task, predictions in prediction_files.tasks.items():
+        rows = store.query(
+            "SELECT * FROM samples WHERE benchmark = ? AND task = ?", [prediction_format.name, task]
+        ).dicts()
+        stored_samples = {row["sample_id"]: stored_sample(prediction_format.name, task, row) for row in rows}
         for prediction in predictions:
             sample = stored_samples.get(prediction.sample_id)
-            problem = _problem(form, prediction, sample) if sample else ""
+            problem = _describe_mismatch(prediction_format, prediction, sample) if sample else ""
             if sample and problem:
                 raise ConflictError(
                     f"{prediction.line.location}: {store.path} already contains a {sample.key}, from another "

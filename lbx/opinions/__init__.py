@@ -1,1 +1,1 @@
-"""Judges and raters of stored answers: rounds for judges, rating sets and sessions for people."""
+"""Judging and rating of stored answers: rounds for judges, rating sets and sessions for people."""

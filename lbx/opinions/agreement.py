@@ -12,7 +12,7 @@ from itertools import combinations
 from statistics import mean, median_low
 from typing import Any, NamedTuple
 
-from lbx.opinions.tables import matches_query
+from lbx.opinions.result_rows import matches_query
 from lbx.report.format.labels import Row, labels
 from lbx.report.query import ReportQuery
 from lbx.results import Store, Table
@@ -45,16 +45,16 @@ _EQUAL_ANSWERS = """
 
 Key = tuple[Any, ...]
 EqualAnswers = Mapping[Key, Key]
-"""{(benchmark, task, sample id, run, iteration): (run, iteration) of the first answer with the same text}."""
+"""{(benchmark, task, sample id, run, iteration): (run, iteration) of the first answer with the same text}"""
 
 
 class OpinionSource(NamedTuple):
-    """Opinions of a judge or of people on one benchmark.
+    """Opinions of a judge or of people on a benchmark.
 
     Attributes:
         kind: "pair" for verdicts, "score" for numbers.
-        opinions: opinions by subject.
-        means: mean score of each run's answers.
+        opinions: {key of the subject: verdict or score}.
+        means: {run: mean score of the run's answers}.
     """
 
     name: str
@@ -64,8 +64,8 @@ class OpinionSource(NamedTuple):
     means: Mapping[str, float]
 
 
-def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report."""
+def build_agreement(store: Store, query: ReportQuery) -> Table:
+    """Build the rows of the report ``agreement``."""
     rounds = [row for row in store.query("FROM judged_rounds ORDER BY ALL").dicts() if matches_query(row, query)]
     rating_rows = [
         row
@@ -93,7 +93,7 @@ def _key(row: Row, names: Sequence[str]) -> Key:
 
 
 def _canonical_key(key: Key, equal: EqualAnswers) -> Key:
-    """Replace equal answers in a key by the first of them, since they were shown and rated once."""
+    """Replace answers in a key by the first answer with the same text, since equal answers were rated together."""
     sample_key, (run, iteration, against, against_iteration, *rest) = key[:3], key[3:]
     first, second = ((*sample_key, run, iteration), (*sample_key, against, against_iteration))
     return (*sample_key, *equal.get(first, first[3:]), *equal.get(second, second[3:]), *rest)
@@ -113,7 +113,7 @@ def _compare_sources(
     documents: Mapping[Key, str],
     equal: EqualAnswers | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Compare two sources on their common subjects, if any; answers that one rated together (``equal``) count once."""
+    """Compare two sources on their common subjects, if any. Answers that were rated together (``equal``) count once."""
     common = [key for key in source.opinions if key in other_source.opinions]
     both = [*{_canonical_key(key, equal or {}): key for key in reversed(common)}.values()][::-1]
     if not both:
@@ -130,7 +130,7 @@ def _compare_sources(
 
 
 def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key, str]) -> dict[str, Any]:
-    """Krippendorff's alpha with an interval over documents; keys begin with benchmark, task and sample."""
+    """Compute Krippendorff's alpha with an interval over documents. Keys begin with benchmark, task and sample."""
     items = {key: ratings for key, ratings in items.items() if len(ratings) > 1}
     clusters: list[Hashable] = [documents.get(key[:3]) or key[:3] for key in items]
     level: Level = "nominal" if kind == _PAIR else "ordinal"
@@ -143,11 +143,11 @@ def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key
 
 
 def _between_judges(rounds: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
-    voices = [
-        OpinionSource(judge, benchmark, kind, _verdicts(some), _means(some))
-        for (benchmark, kind, judge), some in sorted(_by(rounds, "benchmark", "kind", "judge_id").items())
+    sources = [
+        OpinionSource(judge, benchmark, kind, _verdicts(rows_of_group), _means(rows_of_group))
+        for (benchmark, kind, judge), rows_of_group in sorted(_by(rounds, "benchmark", "kind", "judge_id").items())
     ]
-    for first, second in combinations(voices, 2):
+    for first, second in combinations(sources, 2):
         if (first.benchmark, first.kind) == (second.benchmark, second.kind):
             yield from _compare_sources("judges", first, second, documents)
 
@@ -162,7 +162,7 @@ def _verdicts(rounds: Sequence[Row]) -> dict[Key, Any]:
 
 
 def _means(rows: Iterable[Row]) -> dict[str, float]:
-    return {run: mean(row["score"] for row in some) for (run,), some in _by(
+    return {run: mean(row["score"] for row in rows_of_group) for (run,), rows_of_group in _by(
         (row for row in rows if row["score"] is not None), "run_id"
     ).items()}  # fmt: skip
 
@@ -171,12 +171,12 @@ def _between_judges_and_raters(
     rounds: Sequence[Row], rating_rows: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnswers
 ) -> Iterator[dict[str, Any]]:
     judges = sorted(_by(rounds, "benchmark", "judge_id", "kind").items())
-    for (set_id, benchmark, of_set), some in sorted(_by(rating_rows, "set_id", "benchmark", "kind").items()):
+    for (set_id, benchmark, of_set), rows_of_group in sorted(_by(rating_rows, "set_id", "benchmark", "kind").items()):
         for (judged_benchmark, judge, kind), of_judge in judges:
             if judged_benchmark != benchmark or (kind != _PAIR and of_set == _PAIR):
                 continue
-            most = _majority_verdicts(some) if of_set == kind else _preferences(some)
-            rater_source = OpinionSource(f"majority of {set_id}", benchmark, kind, most, _means(some))
+            most = _majority_verdicts(rows_of_group) if of_set == kind else _preferences(rows_of_group)
+            rater_source = OpinionSource(f"majority of {set_id}", benchmark, kind, most, _means(rows_of_group))
             judge_source = OpinionSource(judge, benchmark, kind, _question_verdicts(of_judge), _means(of_judge))
             yield from _compare_sources(
                 "judge and people", judge_source, rater_source, documents, equal if of_set != _PAIR else None
@@ -184,35 +184,38 @@ def _between_judges_and_raters(
 
 
 def _question_verdicts(rounds: Sequence[Row]) -> dict[Key, Any]:
-    """A judge's result for each question: the verdict of both orders, a tie if they differ, or the mean rating."""
+    """Return a judge's result for each question: the verdict of both orders, a tie if they differ, or a mean rating."""
     results = {}
-    for key, some in _by(rounds, *_WHERE, *_WHOSE).items():
-        verdicts = [row["verdict"] if row["kind"] == _PAIR else row["score"] for row in some]
+    for key, rows_of_group in _by(rounds, *_WHERE, *_WHOSE).items():
+        verdicts = [row["verdict"] if row["kind"] == _PAIR else row["score"] for row in rows_of_group]
         if None not in verdicts:
             results[key] = (
-                (verdicts[0] if len(set(verdicts)) == 1 else "tie") if some[0]["kind"] == _PAIR else mean(verdicts)
+                (verdicts[0] if len(set(verdicts)) == 1 else "tie")
+                if rows_of_group[0]["kind"] == _PAIR
+                else mean(verdicts)
             )
     return results
 
 
 def _majority_verdicts(rating_rows: Sequence[Row]) -> dict[Key, Any]:
-    """Majority of raters on each pair, or the lower median of their scores."""
+    """Return the majority verdict of raters on each pair, or the lower median of the raters' scores."""
     by_key = {}
-    for key, some in _by(rating_rows, *_WHERE, *_WHOSE).items():
-        verdicts = [("tie" if row["verdict"] in _DRAWS else row["verdict"]) for row in some]
-        most = median_low([row["score"] for row in some]) if some[0]["kind"] != _PAIR else majority(verdicts)
+    for key, rows_of_group in _by(rating_rows, *_WHERE, *_WHOSE).items():
+        verdicts = [("tie" if row["verdict"] in _DRAWS else row["verdict"]) for row in rows_of_group]
+        is_pair = rows_of_group[0]["kind"] == _PAIR
+        most = majority(verdicts) if is_pair else median_low([row["score"] for row in rows_of_group])
         if most is not None:
             by_key[key] = most
     return by_key
 
 
 def _preferences(rating_rows: Sequence[Row]) -> dict[Key, Any]:
-    """Verdict on each two answers to a question: the one with the higher mean score."""
+    """Return a verdict on each two answers to a question: the answer with the higher mean score wins."""
     verdicts = {}
-    for sample_key, some in _by((row for row in rating_rows if row["score"] is not None), *_WHERE).items():
+    for sample_key, rows_of_group in _by((row for row in rating_rows if row["score"] is not None), *_WHERE).items():
         scores = {
             key: mean(row["score"] for row in rows_of_answer)
-            for key, rows_of_answer in _by(some, "run_id", "iteration").items()
+            for key, rows_of_answer in _by(rows_of_group, "run_id", "iteration").items()
         }
         for answer, other_answer in ((a, b) for a in scores for b in scores if a != b):
             lead = scores[answer] - scores[other_answer]
@@ -223,33 +226,33 @@ def _preferences(rating_rows: Sequence[Row]) -> dict[Key, Any]:
 def _between_raters(
     rating_rows: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnswers
 ) -> Iterator[dict[str, Any]]:
-    """Compare each two raters of a set, then all together, over all tasks and by task."""
-    for (set_id, benchmark, kind), some in sorted(_by(rating_rows, "set_id", "benchmark", "kind").items()):
-        voices = [
+    """Compare each two raters of a set, then all raters together, over all tasks and by task."""
+    for (set_id, benchmark, kind), rows_of_group in sorted(_by(rating_rows, "set_id", "benchmark", "kind").items()):
+        sources = [
             OpinionSource(rater, benchmark, kind, _opinions(rows, equal), _means(rows))
-            for (rater,), rows in sorted(_by(some, "rater").items())
+            for (rater,), rows in sorted(_by(rows_of_group, "rater").items())
         ]
-        for first, second in combinations(voices, 2):
+        for first, second in combinations(sources, 2):
             yield from _compare_sources("raters", first, second, documents)
-        tasks = dict.fromkeys(row["task"] for row in some)
+        tasks = dict.fromkeys(row["task"] for row in rows_of_group)
         for task in (None, *(tasks if len(tasks) > 1 else ())):
             items: dict[Key, list[Any]] = {}
-            for key, opinion in ((key, rating) for voice in voices for key, rating in voice.opinions.items()):
+            for key, opinion in ((key, rating) for source in sources for key, rating in source.opinions.items()):
                 if task in (None, key[1]):
                     items.setdefault(key, []).append(opinion)
             columns = _alpha(items, kind, documents)
             if columns["n"]:
-                everybody = {
-                    "first": f"all {len(voices)} raters of {set_id}",
+                raters = {
+                    "first": f"all {len(sources)} raters of {set_id}",
                     "percent": _equal_pair_share(items.values()),
                 }
-                yield {"between": "raters", "benchmark": benchmark, "task": task, "kind": kind, **everybody, **columns}
+                yield {"between": "raters", "benchmark": benchmark, "task": task, "kind": kind, **raters, **columns}
 
 
 def _opinions(rating_rows: Sequence[Row], equal: EqualAnswers) -> dict[Key, Any]:
-    """A rater's opinions without duplicates.
+    """Return a rater's opinions without duplicates.
 
-    A pair has a row for each of its runs, and a score one for each equal answer.
+    The rows contain a pair once for each of the two runs, and a score once for each equal answer.
     """
     pairs = (row for row in rating_rows if row["kind"] == _PAIR and row["run_id"] <= row["against_run_id"])
     scores = (row for row in rating_rows if row["kind"] != _PAIR)
@@ -264,6 +267,6 @@ def _opinion(row: Row) -> Any:
 
 
 def _equal_pair_share(items: Iterable[Sequence[Any]]) -> float | None:
-    """Share of equal pairs among all pairs of ratings of the same item."""
+    """Compute the share of equal pairs among all pairs of ratings of the same item."""
     pairs = [(a, b) for ratings in items for a, b in combinations(ratings, 2)]
     return percent_agreement(*zip(*pairs, strict=True)) if pairs else None

@@ -1,7 +1,7 @@
 """Import and export of answers for the official judge.
 
-Each file has one model's answers to several tasks. Its rows do not name their tasks, only whether the judge or people
-rate the answer.
+Each file contains a model's answers to several tasks. The file's lines do not name the task, only whether the judge or
+people rate the answer.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from lbx.results.read.runs import check_runs
 _FAMILY = BENCHMARKS[official_judge.BENCHMARK]
 
 
-def read_judge_answers(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:
-    """Read one model's files, in the given order. Raises UsageError if a file or a line in it is malformed."""
+def read_judge_answers(prediction_format: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:
+    """Read a model's files, in the given order. Raises UsageError if a file or a line is malformed."""
     rows: list[Prediction] = []
     files, digest = [], hashlib.sha256()
     for path in paths:
@@ -50,7 +50,7 @@ def read_judge_answers(form: PredictionFormat, paths: Sequence[Path]) -> Predict
         before = len(rows)
         rows += (
             replace(row, line=replace(row.line, number=before + row.position), position=before + row.position)
-            for row in form.read_judge_rows(content.lines)
+            for row in prediction_format.read_judge_rows(content.lines)
         )
         folder = {"folder": path.parent.name} if len(paths) > 1 else {}
         files.append({**file_entry(path, None, content), **folder})
@@ -58,36 +58,42 @@ def read_judge_answers(form: PredictionFormat, paths: Sequence[Path]) -> Predict
     return PredictionFiles(group_by_task(rows), files, digest.hexdigest(), for_judge=True)
 
 
-def has_judge_answers(form: PredictionFormat, path: Path, *, e: bool = False) -> bool:
-    """Whether a file has answers for a judge: its name matches no task, and its first row is for a judge."""
-    if not form.folder or not path.is_file() or task_in_name(form, path, e) in form.known_tasks:
+def has_judge_answers(prediction_format: PredictionFormat, path: Path, *, e: bool = False) -> bool:
+    """Whether a file contains answers for a judge: the name matches no task, and the first line is for a judge."""
+    if (
+        not prediction_format.folder
+        or not path.is_file()
+        or task_in_name(prediction_format, path, e) in prediction_format.known_tasks
+    ):
         return False
-    return form.is_judge_row(split_rows(path, read_bytes(path)).lines[0])
+    return prediction_format.is_judge_row(split_rows(path, read_bytes(path)).lines[0])
 
 
-def match_judge_answers(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
+def match_judge_answers(
+    prediction_format: PredictionFormat, bundle: Bundle, prediction_files: PredictionFiles
+) -> PredictionFiles:
     """Match answers with the bundle's samples by question and reference.
 
-    A question with both marks is one sample: its second row is the sample's second iteration. A question that is not in
-    the bundle keeps the content of its file (``prediction_files.match``).
+    A question with both marks is a single sample, and the question's second line is the sample's second iteration. A
+    question that is not in the bundle is imported with the content of the file (``prediction_files.match``).
 
     Raises:
-        UsageError: no row matches a sample.
-        BundleError: the bundle lacks all of the tasks, or their data is damaged.
+        UsageError: no line matches a sample.
+        BundleError: the bundle lacks all of the tasks, or data of a task is damaged.
     """
-    family = BENCHMARKS[form.name]
+    family = BENCHMARKS[prediction_format.name]
     tasks = [
         task.name for task in family.tasks(bundle, family.catalogue.open_tasks) if family.catalogue.is_open(task.name)
     ]
     if not tasks:
-        raise family.data.missing_data_error(bundle, f"any of the open tasks of {form.name}")
+        raise family.data.missing_data_error(bundle, f"any of the open tasks of {prediction_format.name}")
     samples_of: dict[object, list[tuple[int, Sample]]] = defaultdict(list)
     for task in tasks:
-        for position, sample in enumerate(bundled_samples(form, bundle, task)):
+        for position, sample in enumerate(bundled_samples(prediction_format, bundle, task)):
             samples_of[sample.question, sample.references].append((position, sample))
     times: Counter[object] = Counter()
-    matched, unmatched_names = [], UnmatchedNames(form, 0)
-    for row in reading.rows:
+    matched, unmatched_names = [], UnmatchedNames(prediction_format, 0)
+    for row in prediction_files.rows:
         assert row.sample is not None
         mark = row.sample.meta["evaluation"]
         pairs = samples_of.get((row.sample.question, row.sample.references), ())
@@ -105,7 +111,7 @@ def match_judge_answers(form: PredictionFormat, bundle: Bundle, reading: Predict
         )  # fmt: skip
         times.update([sample.key, (sample.key, mark)])
     require_some_match(bundle, matched)
-    return replace(reading, tasks=group_by_task(matched))
+    return replace(prediction_files, tasks=group_by_task(matched))
 
 
 def group_by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:
@@ -121,12 +127,12 @@ def export_judge_answers(
     """Write each run's answers to judged questions as MODEL.pred.jsonl, over all open tasks in the authors' order.
 
     Args:
-        metric: one of ``official_judge.ANSWER_FILES``.
+        metric: key of ``official_judge.ANSWER_FILES``.
         bundle: source of the authors' order of questions, and of the prompts.
 
     Raises:
-        UsageError: the metric or a run is unknown, a run was imported or has no such answer, or a file already exists.
-        BundleError: the bundle has no open task, or their data is damaged.
+        UsageError: the metric or a run is unknown, a run was imported or contains no such answer, or a file exists.
+        BundleError: the bundle contains no open task, or data of a task is damaged.
     """
     if metric not in official_judge.ANSWER_FILES:
         metrics = ", ".join(official_judge.ANSWER_FILES)
@@ -158,7 +164,7 @@ def export_judge_answers(
 def _answer_lines(
     store: Store, run: Mapping[str, Any], bundle: Bundle, questions: Sequence[tuple[Sample, str]]
 ) -> tuple[str, list[str]]:
-    """Return the model's name in file names, and the lines of its file."""
+    """Build the name of a run's model for file names, and the lines of the model's file."""
     settings = json.loads(run["settings"])
     if settings.get("imported") == _FAMILY.name:
         raise UsageError(
@@ -183,6 +189,6 @@ def _answer_lines(
 
 
 def _prompt(bundle: Bundle, sample: Sample, mode: Mode) -> str:
-    """Prompt with "{}" in place of the document and of the question."""
+    """Build a sample's prompt with "{}" in place of the document and of the question."""
     prompt = _FAMILY.prompt(bundle, replace(sample, context="{}", question="{}"), mode)
     return f"{prompt.system}{prompt.before}{prompt.document}{prompt.after}"

@@ -1,7 +1,7 @@
-"""Reliability of a judge: its win rates of published answers, compared with a known judge's on the same answers.
+"""Fitness of a judge: the judge's win rates of published answers, compared with GPT-4's on the same answers.
 
-A judge is unfit if a win rate of the known judge (GPT-4) is outside its own 95% interval, if it significantly reverses
-an order given by the known judge, or if too many of its texts have no verdict.
+A judge is unfit if a win rate of GPT-4 is outside the judge's 95% interval, if the judge significantly reverses an
+order of GPT-4, or if too many of the judge's texts contain no verdict.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from lbx.statistics.estimates import Estimate
 
 _MOST_ERRORS = 0.05
 _INPUT_SETTINGS = ("orders",)
-"""Settings of a judge's inputs rather than of the judge."""
+"""Settings that describe a judge's inputs rather than the judge."""
 
 FIT, UNFIT, UN_OFFICIAL = "fit", "unfit", "not calibrated"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeCalibration:
-    """A judge's win rate of a published model and GPT-4's, both in 0..1.
+    """A judge's and GPT-4's win rates of a published model, in 0..1.
 
     Attributes:
-        low, high: 95% interval of ``win_rate``, clustered by document; equal to the win rate if all documents have the
-            same one.
+        gpt4, win_rate: win rates by GPT-4 and by the judge.
+        low, high: 95% interval of ``win_rate``, clustered by document, or twice ``win_rate`` if it is equal for all
+            documents.
         questions, rounds: number of judged questions and of prompts.
         errors: number of rounds without a verdict.
     """
@@ -58,8 +59,8 @@ class Fitness:
 
     Attributes:
         verdict: "fit", "unfit" or "not calibrated".
-        why: reason, as a sentence.
-        rows: published models that it has judged, in GPT-4's order.
+        why: reason for the verdict, as a sentence.
+        rows: calibrations on the published models that the judge has judged, in GPT-4's order.
     """
 
     verdict: str
@@ -71,12 +72,12 @@ class Fitness:
 
 
 def fitness(store: Store, judge_id: str) -> Fitness:
-    """Fitness of a judge, from its runs or other runs of the same judge on the published answers."""
+    """Determine the fitness of a judge from all runs of the same judge on the published answers."""
     return fitness_of(store).get(judge_id) or _fitness({})
 
 
 def fitness_of(store: Store) -> dict[str, Fitness]:
-    """Fitness of every judge in the file."""
+    """Determine {judge: fitness} for all judges in a file."""
     judges = store.query("FROM judges ORDER BY judge_id").dicts()
     calibrations = _calibrations(store) if judges else {}
     who = {row["judge_id"]: (row["model"], row["backend"], _settings(row["settings"])) for row in judges}
@@ -91,7 +92,7 @@ def fitness_of(store: Store) -> dict[str, Fitness]:
 
 
 def _custom_rubric_fitness(rubric: str | None) -> Fitness:
-    """Fitness of a judge with an unofficial rubric, for which there are no published judgements."""
+    """Build the fitness of a judge with an unofficial rubric, for which no judgements are published."""
     by = f"by the rubric {rubric!r}" if rubric else "by its rubric"
     return Fitness(
         UN_OFFICIAL,
@@ -103,9 +104,9 @@ def _fitness(*calibrations: Mapping[str, tuple[JudgeCalibration, Estimate]]) -> 
     calibration = max(calibrations, key=lambda parts: sum(row.questions for row, _ in parts.values()))
     rows = [row for row, _ in calibration.values()]
     if lacking := [model for model in official_judge.PUBLISHED_RUNS if model not in calibration]:
-        return Fitness(UN_OFFICIAL, f"it has not judged the published answers of {_and(lacking)}", rows)
+        return Fitness(UN_OFFICIAL, f"it has not judged the published answers of {_join_names(lacking)}", rows)
     if few := [row for row in rows if row.questions < official_judge.COMPARED_QUESTIONS]:
-        listed = _and([f"{row.questions} of {row.model}" for row in few])
+        listed = _join_names([f"{row.questions} of {row.model}" for row in few])
         return Fitness(
             UN_OFFICIAL,
             f"of {official_judge.COMPARED_QUESTIONS} published answers each, it has judged only {listed}",
@@ -114,9 +115,11 @@ def _fitness(*calibrations: Mapping[str, tuple[JudgeCalibration, Estimate]]) -> 
     why = list(_contradictions(calibration))
     if why:
         return Fitness(UNFIT, "; ".join(why), rows)
-    listed = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
+    listed = _join_names([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
     return Fitness(
-        FIT, f"{official_judge.JUDGE}'s win rates of {_and(list(calibration))} are inside its intervals, {listed}", rows
+        FIT,
+        f"{official_judge.JUDGE}'s win rates of {_join_names(list(calibration))} are inside its intervals, {listed}",
+        rows,
     )
 
 
@@ -135,7 +138,7 @@ def _contradictions(calibration: Mapping[str, tuple[JudgeCalibration, Estimate]]
 
 
 def _calibrations(store: Store) -> dict[str, dict[str, tuple[JudgeCalibration, Estimate]]]:
-    """Calibrations of the judges, as {judge: {published model: (row, estimate)}}."""
+    """Compute the calibrations of all judges, as {judge: {published model: (calibration, estimate)}}."""
     models = {run_id: model for model, run_id in official_judge.PUBLISHED_RUNS.items()}
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in store.query(
@@ -154,8 +157,8 @@ def _calibrate(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[JudgeCa
     estimate = opinions.estimate(rounds)
     ratings = [row["score"] for row in rounds if row["score"] is not None]
     rate = sum(ratings) / len(ratings) if ratings else 0.0
-    sure = opinions.opinion_interval_columns(estimate)
-    low, high = (rate if sure[end] is None else sure[end] for end in ("low", "high"))
+    interval_values = opinions.opinion_interval_columns(estimate)
+    low, high = (rate if interval_values[end] is None else interval_values[end] for end in ("low", "high"))
     questions = len({(row["task"], row["sample_id"]) for row in rounds})
     row = JudgeCalibration(
         model,
@@ -175,7 +178,7 @@ def _settings(text: str) -> dict[str, Any]:
 
 
 def _is_significantly_above(upper: Estimate, lower: Estimate) -> bool:
-    """Whether ``upper`` is significantly higher, on questions with a verdict in both."""
+    """Whether ``upper`` is significantly higher than ``lower``, on questions with a verdict in both."""
     both = set.intersection(
         *(set(rate.strata[0].samples.tolist()) if rate.strata else set() for rate in (upper, lower))
     )
@@ -194,5 +197,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-def _and(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -1,10 +1,11 @@
 """Journal of ratings: a line per rating, flushed to disk before a page shows it as saved.
 
-Its path is RESULTS.ratings.jsonl, next to the results file. One process at a time can write it, and no other process
-can read it meanwhile. Lines shown as saved are complete; a partial line left by a kill is moved to another file.
+The journal is RESULTS.ratings.jsonl, next to the results file. Only one process at a time can write the journal, and no
+other process can read it meanwhile. Lines shown as saved are complete. A partial line left by a kill is moved to
+another file.
 
-Journal lines and rating rows have types and bounds. A journal may come from an untrusted source. Values that pass can
-be computed with, compared and stored: no number, date or revision prevents the next rating from being saved.
+A journal may come from an untrusted source, so types and bounds of all values are checked. Values that pass can be
+compared and stored, and no number, date or revision prevents the next rating from being saved.
 """
 
 from __future__ import annotations
@@ -31,44 +32,44 @@ from lbx.results import Store
 from lbx.results.rows import as_json
 
 _MAX_COUNT, _MAX_SEED = 2**31, 2**63
-"""Limits of the database's integers."""
+"""Limits of integers in the database."""
 _MAX_NUMBER = 1e9
 """Limit of scores, scales and seconds."""
 _ERRORS = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
 
 class RatingLine(NamedTuple):
-    """A set with its items, or ratings by one rater at one time."""
+    """Parsed line of a journal: a set with items, or ratings by a rater at the same time."""
 
     set: RatingSetRow | None
     items: list[RatingItemRow]
     ratings: list[RatingRow]
 
 
-def record_of(line: bytes) -> dict[str, Any] | None:
-    """Parse a line's values; None if lbx never writes such a line."""
+def parse_record(line: bytes) -> dict[str, Any] | None:
+    """Parse the values of a journal's line. Returns None if lbx never writes such a line."""
     try:
         record = json.loads(line)
-        return record if record.keys() & {"set", "ratings"} and line_of(record) else None
+        return record if record.keys() & {"set", "ratings"} and parse_line(record) else None
     except _ERRORS:
         return None
 
 
-def line_of(record: Mapping[str, Any]) -> RatingLine:
-    """Parse a line's rows. Raises ValueError if lbx never writes such a line."""
+def parse_line(record: Mapping[str, Any]) -> RatingLine:
+    """Parse the rows in the values of a line. Raises ValueError if lbx never writes such a line."""
     try:
         rating_set = _set_of(record["set"]) if "set" in record else None
         return RatingLine(
             rating_set,
             [_item_of(item) for item in record["items"]] if rating_set else [],
-            [row_of(row) for row in record.get("ratings", ())],
+            [parse_rating(row) for row in record.get("ratings", ())],
         )
     except _ERRORS as exc:
         raise ValueError("no line of a journal") from exc
 
 
-def row_of(values: Mapping[str, Any]) -> RatingRow:
-    """Parse a row of a journal or a table. Raises ValueError if it is invalid."""
+def parse_rating(values: Mapping[str, Any]) -> RatingRow:
+    """Parse a rating from a journal or a table. Raises ValueError if a value is invalid."""
     row: RatingRow = _make_row(RatingRow, values)
     shown_at = () if row.shown_at is None else (row.shown_at,)
     if not (
@@ -112,7 +113,7 @@ def _item_of(values: Mapping[str, Any]) -> RatingItemRow:
 
 
 def _make_row(kind: type[TableRow], values: Mapping[str, Any]) -> Any:
-    """Make a row from the known columns; its time has a zone and is early enough for later ratings."""
+    """Make a row of a class from the known columns, with checked times in UTC."""
     try:
         names = {column.name for column in fields(kind)}
         row_values = {name: value for name, value in values.items() if name in names}
@@ -153,14 +154,14 @@ def journal_of(results: Path) -> Path:
 
 
 class Journal:
-    """A journal opened for exclusive writing, created if missing. Use it as a context manager.
+    """A journal that is open for exclusive writing, created if missing. Use it as a context manager.
 
     Attributes:
-        records: its lines, including appended ones.
-        torn: file with the partial line left by a kill; None without one.
+        records: values of all lines, including appended lines.
+        torn: file with the partial line left by a kill, or None without such a line.
 
     Raises:
-        StoreError: another process writes it, a line is damaged, or it cannot be written.
+        StoreError: another process writes the journal, a line is damaged, or the journal cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -190,10 +191,10 @@ class Journal:
         """Append a line and flush it to disk.
 
         Raises:
-            StoreError: the line cannot be written; no part of it was.
+            StoreError: the line cannot be written. The journal then contains no bytes of the line.
         """
         try:
-            line_of(record)
+            parse_line(record)
         except ValueError as exc:
             raise StoreError(
                 "This cannot be saved: a number or a date in it is out of range.",
@@ -227,7 +228,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     """Read the complete lines of a journal from elsewhere, without changing it.
 
     Raises:
-        StoreError: it cannot be read, or a line is damaged.
+        StoreError: the journal cannot be read, or a line is damaged.
     """
     try:
         data = read_file_or_pipe(path, JOURNAL_BYTES)
@@ -254,7 +255,7 @@ def _open_journal(path: Path) -> JournalFile:
 def _records(lines: Iterable[bytes], path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines, 1):
-        record = record_of(line)
+        record = parse_record(line)
         if record is None:
             raise StoreError(
                 f"Line {number} of {path} was not written by lbx: the file is damaged.",
@@ -272,9 +273,9 @@ class CollectSummary:
     """Counts of ``collect_ratings``.
 
     Attributes:
-        ratings: number of rows that the file did not have.
+        ratings: number of ratings that the file did not contain before.
         torn: see ``Journal``.
-        lines_of_raters: {rater: lines} of each journal from elsewhere, with unverified authorship.
+        lines_of_raters: {journal from elsewhere: {rater: number of lines}}, with unverified names of raters.
     """
 
     ratings: int
@@ -285,7 +286,7 @@ class CollectSummary:
 def collect_ratings(results: Path, other_paths: Sequence[Path] = ()) -> CollectSummary:
     """Move a results file's journal into its tables, and copy rows of journals from elsewhere.
 
-    The journal is removed after the file is closed; a kill in between neither loses rows nor duplicates them later.
+    The journal is removed after the file is closed. A kill in between neither loses nor later duplicates rows.
 
     Raises:
         StoreError: the file or the journal is in use, or damaged.
@@ -304,7 +305,7 @@ def collect_ratings(results: Path, other_paths: Sequence[Path] = ()) -> CollectS
 
 
 def move_journal(results: Path, journal: Journal, extra_records: Iterable[Mapping[str, Any]] = ()) -> int:
-    """Write an open journal's rows into the file, and remove it. Returns the number of new rows."""
+    """Write the rows of an open journal into the results file, remove the journal, and return the count of new rows."""
     moved = _write_records(results, [*journal.records, *extra_records])
     journal.remove()
     return moved
@@ -315,7 +316,7 @@ def _write_records(results: Path, records: Iterable[Mapping[str, Any]]) -> int:
     items: list[RatingItemRow] = []
     ratings: list[RatingRow] = []
     for record in records:
-        line = line_of(record)
+        line = parse_line(record)
         if line.set:
             sets[line.set.set_id] = line.set
             items += line.items

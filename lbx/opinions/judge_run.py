@@ -1,4 +1,4 @@
-"""Judge runs over stored answers: find runs and published answers by name and build the rounds to ask."""
+"""Preparation of judge runs: finding runs and published answers by name, and building rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lbx.base.units import format_count
 from lbx.benchmarks.base.rubric import PAIR, Rubric, parse_rubric_table
 from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.benchmarks.registry import BENCHMARKS, official_judge, official_rubric, rubric_file
-from lbx.exchange.importing import published_run
+from lbx.exchange.importing import import_published_run
 from lbx.opinions.judge_spec import OFFICIAL, JudgeSpec
 from lbx.opinions.rounds import (
     JudgedModel,
@@ -32,14 +32,14 @@ from lbx.opinions.rounds import (
 from lbx.options.option import fields_of
 from lbx.results import Store
 from lbx.results.file.texts import require_texts
-from lbx.results.scoring.adding_up import recompute_completed_samples
+from lbx.results.scoring.aggregation import recompute_completed_samples
 from lbx.results.scoring.reading import log_snapshot
 
 log = logging.getLogger("lbx")
 
 
 def judge_spec(fields: Mapping[str, Any]) -> JudgeSpec:
-    """Return a spec with these fields. Raises UsageError if one is missing or out of range."""
+    """Build a judge spec. Raises UsageError if a field is missing or out of range."""
     if not fields.get("runs"):
         raise UsageError(
             "No run to judge.",
@@ -50,7 +50,7 @@ def judge_spec(fields: Mapping[str, Any]) -> JudgeSpec:
 
 
 def calibration_spec(fields: Mapping[str, Any]) -> JudgeSpec:
-    """Return a spec that judges the published answers with known win rates of the official judge."""
+    """Build a judge spec for the published answers with known win rates of the official judge."""
     for name in ("runs", "against", "questions", "rubric", "tasks", "orders"):
         if name in fields:
             raise UsageError(
@@ -62,7 +62,7 @@ def calibration_spec(fields: Mapping[str, Any]) -> JudgeSpec:
 
 
 def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
-    """Return the rubric that a spec names.
+    """Read the rubric that a spec names.
 
     Raises:
         BundleError: the bundle lacks the official rubric.
@@ -83,10 +83,10 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
 
 
 def read_rubric(path: Path) -> Rubric:
-    """Read a rubric from its own file or from the definition of a custom benchmark.
+    """Read a rubric from a rubric file or from the definition of a custom benchmark.
 
     Raises:
-        UsageError: the rubric is invalid; the message names the file and the key.
+        UsageError: the rubric is invalid. The message names the file and the key.
     """
     table, _ = read_table(path)
     reserved = {OFFICIAL: f"the official rubric of {official_judge.TITLE}"}
@@ -102,16 +102,16 @@ class _StoredRuns:
     """Runs of several results files.
 
     Attributes:
-        length_hints: {run that is not a judge: whether its prompts gave the length of the reference}; the first file
-            with a run wins.
-        models: {model: its runs}, without published answers.
+        length_hints: {run that is not a judge: whether the prompts gave the length of the reference}, from the first
+            file with the run.
+        models: {model: runs}, without published answers.
     """
 
     length_hints: Mapping[str, bool]
     models: Mapping[str, Sequence[str]]
 
     def match(self, name: str, bundle: Bundle) -> str:
-        """Return the run with this name, else the only run with this model or with a name that begins so.
+        """Find the run with a name, else the only run of a model with the name, or whose own name begins with it.
 
         Any other name, such as that of a published model, is returned unchanged.
 
@@ -133,10 +133,10 @@ def add_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> Judg
 
     Args:
         output: results file for the imported answers.
-        quiet: do not log the import, because the file is temporary.
+        quiet: whether to log no import, because the file is temporary.
 
     Raises:
-        UsageError: no run or published model has a given name, or the runs used different protocols.
+        UsageError: a name is not that of a run or published model, or the runs used different protocols.
         BundleError: the bundle lacks published answers.
     """
     bundle = Bundle(Path(spec.bundle))
@@ -159,7 +159,7 @@ def add_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> Judg
         with Store(output) as store:
             for name in missing:
                 model = name.removeprefix(official_judge.PUBLISHED)
-                run_ids[name] = published_run(store, bundle, model, length_hint=length_hint)
+                run_ids[name] = import_published_run(store, bundle, model, length_hint=length_hint)
                 if not quiet:
                     log.info(f"Copied the published answers of {model} into {output} as {run_ids[name]}.")
             recompute_completed_samples(store, BENCHMARKS)
@@ -174,7 +174,7 @@ def _with_bundled_rubric(spec: JudgeSpec, bundle: Bundle, stores: Sequence[Store
     """Use the rubric of a bundled benchmark definition if no answer belongs to a benchmark with an official rubric.
 
     Raises:
-        UsageError: several benchmarks have a rubric.
+        UsageError: rubrics of several benchmarks apply.
     """
     query = "SELECT DISTINCT benchmark FROM generations WHERE list_contains(?, run_id) ORDER BY ALL"
     answered = dict.fromkeys(row[0] for store in stores for row in store.query(query, [list(spec.runs)]).rows)
@@ -209,7 +209,7 @@ def _length_hints(stores: Sequence[Store]) -> dict[str, bool]:
 
 
 def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[str, bool], *, length_hint: bool) -> str:
-    """Return the run with this name, or the run of the published model's answers, even if not imported yet."""
+    """Return the run with a name, or the run of a published model's answers, even if it is not imported yet."""
     if name in length_hints:
         return name
     model = name.removeprefix(official_judge.PUBLISHED)
@@ -247,11 +247,11 @@ def _open_stores(paths: Sequence[str]) -> Iterator[list[Store]]:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJudge:
-    """Rounds of a judge run with everything that identifies them.
+    """Rounds of a judge run, with the settings that identify them.
 
     Attributes:
         rounds: the rounds as a benchmark.
-        settings: the part of the run's identity about the rubric.
+        settings: settings of the run about the rubric.
         models: the models with judged answers.
     """
 
@@ -261,10 +261,10 @@ class ResolvedJudge:
 
 
 def resolve_judge(spec: JudgeSpec, bundle: Bundle) -> ResolvedJudge:
-    """Read the answers and make rounds from them, logging omissions.
+    """Read the answers that a spec names, make rounds from the answers, and log omissions.
 
     Raises:
-        UsageError: a run is missing, the runs used different protocols, or there is nothing to judge.
+        UsageError: a run is missing, the runs used different protocols, or no answer can be judged.
         BundleError: the bundle lacks a file that the rubric needs.
     """
     rubric = rubric_of(spec, bundle)

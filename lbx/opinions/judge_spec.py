@@ -14,7 +14,7 @@ from lbx.options.option import OptionField, fields_of, option_of, question_optio
 from lbx.options.run_spec import JUDGE_MARK, RunSpec, SampleOptions, read_values
 
 OFFICIAL = "leval"
-"""Benchmark of the default rubric; a literal, so that help and completion need no benchmark."""
+"""Benchmark of the default rubric. It is a literal, so that help and completion load no benchmark."""
 _Questions = Literal["llm", "human", "both", "open"]
 _Orders = Literal["both", "given"]
 _FORMAT = 1
@@ -24,10 +24,10 @@ _FORMAT = 1
 class JudgeSpec(RunSpec):
     """Spec of a judge: the options of ``lbx judge``, including the run options that it shares.
 
-    Patterns in ``tasks`` work as in ``lbx run``; ``limit`` counts questions of each task.
+    Patterns in ``tasks`` work as in ``lbx run``. ``limit`` counts questions of each task.
 
     Attributes:
-        answers: results files with the answers; if several contain a run, the first one is used.
+        answers: results files with the answers. If several files contain a run, the first file is used.
 
     Raises:
         UsageError: see ``RunSpec``.
@@ -64,7 +64,7 @@ class JudgeSpec(RunSpec):
     ] = ("all",)
     limit: Annotated[
         int | None,
-        LIMIT.with_help("Only the first N questions of each task, with all their rounds.", panel="Which samples"),
+        LIMIT.with_help("Only the first N samples of each task, with all their rounds.", panel="Which samples"),
     ] = None
     name: Annotated[
         str | None,
@@ -88,11 +88,14 @@ class JudgeSpec(RunSpec):
         refused = [field for field in fields_of(RunSpec).values() if field.option and field.option.judges is False]
         if any(getattr(self, field.name) != field.default for field in refused):
             *names, last = (field.option_name for field in refused)
-            raise UsageError(f"{', '.join(names)} and {last} do not apply to judges.")
+            raise UsageError(
+                f"{', '.join(names)} and {last} do not apply to judges.",
+                fix="Remove them: a judge reads answers, with the prompts of its rubric.",
+            )
 
     @classmethod
     def command_line_fields(cls) -> Mapping[str, OptionField]:
-        """The bundle, the fields of this class, and options of runs that judges share."""
+        """Return the bundle, the fields of this class, and options of runs that judges share."""
         fields = {name: field for name, field in fields_of(cls).items() if field.option}
         shared = (name for name, field in fields.items() if field.option and field.option.judges)
         return {
@@ -103,24 +106,24 @@ class JudgeSpec(RunSpec):
 
     @property
     def choice(self) -> SampleOptions:
-        """Choice of rounds by ``ids`` only: ``limit`` was applied before, because it counts questions."""
+        """Choice of rounds only by ``ids``. ``limit``, which counts questions, was applied before."""
         return SampleOptions(ids=self.ids)
 
     @property
     def question_set(self) -> str:
-        """``questions``, or its default."""
+        """Value of ``questions``, or the default."""
         return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
 
     def copy_inputs(self, folder: Path, mount_path: str) -> Self:
-        """Copy the answers, so they stay readable while results files are written (see ``RunSpec.copy_inputs``)."""
+        """Copy the results files with answers, which stay readable during writes (see ``RunSpec.copy_inputs``)."""
         from lbx.results import Store
-        from lbx.results.whole import copies
+        from lbx.results.whole import commit_copies
 
         answers = []
         for number, path in enumerate(self.answers):
             answers.append(f"answers-{number}.duckdb")
             with Store(Path(path), read_only=True):  # no writer during the copy
-                copies.copy_database(Path(path), folder / answers[-1])
+                commit_copies.copy_database(Path(path), folder / answers[-1])
         rubric = self.rubric
         if rubric != OFFICIAL:
             write_file(folder / Path(rubric).name, read_input(Path(rubric), SMALL))
@@ -133,12 +136,12 @@ class JudgeSpec(RunSpec):
         return replace(RunSpec.with_absolute_paths(self), rubric=rubric, answers=answers)
 
     def to_json(self) -> dict[str, Any]:
-        """Values other than the defaults, with a marker for judges."""
+        """Return the values that differ from the defaults, with a mark for judges."""
         return {JUDGE_MARK: _FORMAT, **RunSpec.to_json(self)}
 
 
 def spec_of(values: object, source: str) -> RunSpec:
-    """Parse the ``to_json`` values of a run or judge spec. Raises UsageError as ``RunSpec.from_json``."""
+    """Parse the ``to_json`` values of a run or judge spec. Raises the UsageErrors of ``RunSpec.from_json``."""
     kind = JudgeSpec if isinstance(values, Mapping) and JUDGE_MARK in values else RunSpec
     return kind.from_json(values, source)
 

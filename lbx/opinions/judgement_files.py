@@ -1,7 +1,7 @@
 """Import of judgements from other programs, and export for the official judge's script.
 
-Each run of a judge in a file becomes a judge's run. The compared answers are those of runs in the results file with
-exactly the same answers, else of runs built from the prompts.
+Each run of a judge in a file becomes a run in the results file. The compared answers belong to stored runs with exactly
+the same answers, or else to runs that are built from the prompts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lbx.exchange.importing import sample_rows
 from lbx.exchange.prediction_files import PredictionFiles, find_format
 from lbx.opinions.answer_files import group_by_task, match_judge_answers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.file.imports import find_import, refuse_other_content, write_import
+from lbx.results.file.imports import make_import_row, refuse_other_content, write_import
 from lbx.results.read.runs import check_runs
 from lbx.results.rows import stored_sample
 
@@ -39,7 +39,7 @@ QuestionAndReference = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """A parsed file of judgements; its first run is called ``name``, its second has the suffix "-2"."""
+    """A parsed file of judgements. The name of the first run is ``name``, and that of the second run ends with "-2"."""
 
     file: official_judge.JudgeFile
     name: str
@@ -57,14 +57,15 @@ class JudgeRun:
     """An imported run of a judge.
 
     Attributes:
+        compared_runs: names of the compared runs.
         rounds: number of rounds, two per question.
         failed: number of rounds without a judgement.
-        numbers: summary lines, counted like the file's own script.
-        notes: a sentence for each row that contradicts its judgement.
+        numbers: lines with win counts and numbers, counted like the script that wrote the file.
+        notes: a sentence for each line whose fields contradict its judgement.
     """
 
     run_id: str
-    compared: tuple[str, ...]
+    compared_runs: tuple[str, ...]
     rounds: int
     failed: int
     numbers: tuple[str, ...]
@@ -77,7 +78,7 @@ class _AnswerKey(NamedTuple):
 
 
 class _Comparison(NamedTuple):
-    """The judged sample of a row, its document's hash ("" if unknown), and both answers."""
+    """The judged sample of a line, the hash of the sample's document ("" if unknown), and both answers."""
 
     sample: Sample
     document: str
@@ -86,14 +87,14 @@ class _Comparison(NamedTuple):
 
 @dataclass(slots=True)
 class _NewRun:
-    """A run built from prompts: each sample's distinct answers in order of appearance."""
+    """A run that is built from prompts, with each sample's distinct answers in order of appearance."""
 
     run_id: str
     model: str
     answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
     def iteration(self, sample: Sample, contents: official_judge.PromptContents | None, side: int) -> int:
-        """Return the iteration of a prompt's answer, which is added if it is new; 0 if the contents are unknown."""
+        """Return the iteration of a prompt's answer, which is added if new, or 0 if the contents are unknown."""
         texts = self.answers.setdefault(sample.key[:3], [])
         if contents is None:
             return 0
@@ -124,7 +125,7 @@ class _StoredRun:
         side: int,
         samples: Mapping[QuestionAndReference, Sample],
     ) -> bool:
-        """Whether the run gave all answers of one side: to the same samples, if ``samples`` is not empty."""
+        """Whether the run gave all answers of a side, and to the same samples if ``samples`` is not empty."""
         for texts in contents:
             match = self.answer(texts, side)
             if match is None or (samples and samples[texts[:2]].key != match[0].key):
@@ -147,9 +148,9 @@ def read_judgements(
     """Read and check a file of judgements without writing.
 
     Args:
-        model: name of the judge; defaults to the name in the file.
-        run_id: defaults to the judge, the format and the content's hash.
-        bundle: match questions with its samples, and parse the prompts by its rubric.
+        model: name of the judge. The default is the name in the file.
+        run_id: name of the run. The default consists of the judge, the format and the content's hash.
+        bundle: bundle with the samples that are matched with questions, and the rubric by which prompts are parsed.
 
     Raises:
         UsageError: the path or a line in it is malformed.
@@ -165,14 +166,14 @@ def _name_suffix(file: official_judge.JudgeFile) -> str:
 
 
 def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
-    """Write the judge's runs, which stay open until ``Store.finish_run``, and the runs that they compare.
+    """Write the judge's runs, which stay open until ``Store.finish_run``, and the compared runs.
 
-    Repeating it with the same file replaces the same rows.
+    Repeating the import of a file replaces the same rows.
 
     Raises:
         UsageError: no question is in the bundle.
-        BundleError: the bundle lacks all of the questions' tasks, or their data is damaged.
-        StoreError: the results file has another run, or other samples, under one of the names.
+        BundleError: the bundle lacks all of the questions' tasks, or data of a task is damaged.
+        StoreError: the results file contains another run, or other samples, under one of the names.
     """
     refuse_other_content(store, judgements.name, judgements.file.sha256)
     comparisons = iter(_write_comparisons(store, judgements))
@@ -191,7 +192,7 @@ def _write_attempt(
 ) -> JudgeRun:
     run = _run_row(judgements, number, len(rows))
     samples = list(with_unique_ids(_rounds(judgements, rows, comparisons)))
-    generations = list(_generations(run.run_id, judgements.file.rubric.name, rows, samples))
+    generations = list(_generation_rows(run.run_id, judgements.file.rubric.name, rows, samples))
     write_import(store, run, (SampleRow(sample, position) for position, sample in enumerate(samples)), generations)
     return JudgeRun(
         run.run_id,
@@ -207,7 +208,7 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
     file, content, last = judgements.file, judgements.file.content, number == len(judgements.file.attempts)
     entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
     rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # unknown wording
-    return find_import(
+    return make_import_row(
         official_judge.JUDGEMENT_FORMAT,
         file.sha256,
         judgements.bundle,
@@ -224,7 +225,7 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
 def _rounds(
     judgements: Judgements, rows: Sequence[official_judge.JudgedPair], comparisons: Sequence[_Comparison]
 ) -> Iterator[Sample]:
-    """Yield samples of the rounds, two per row."""
+    """Yield samples of the rounds, two per line."""
     seen: dict[object, int] = {}
     for row, (sample, document, (judged, against)) in zip(rows, comparisons, strict=True):
         times = seen[sample.key] = seen.get(sample.key, -1) + 1
@@ -244,10 +245,10 @@ def _rounds(
                 yield replace(round_sample, subject=unknown)
 
 
-def _generations(
+def _generation_rows(
     run_id: str, task: str, rows: Sequence[official_judge.JudgedPair], samples: Sequence[Sample]
 ) -> Iterator[GenerationRow]:
-    """Yield two generations per row; only the first stores the row's line."""
+    """Yield two rows of ``generations`` per line. Only the first stores the line."""
     for position, sample in enumerate(samples):
         row, second = rows[position // 2], position % 2
         text = row.judgements[second]
@@ -260,7 +261,7 @@ def _generations(
 
 
 def _write_comparisons(store: Store, judgements: Judgements) -> list[_Comparison]:
-    """Write missing runs and samples, and return the comparison of each row."""
+    """Write missing runs and samples, and return the comparison in each line."""
     rows = judgements.rows
     stored, samples_of = _samples(store, judgements)
     samples = [samples_of[row.contents[:2]] if row.contents else _unknown_sample(row) for row in rows]
@@ -286,7 +287,7 @@ def _write_comparisons(store: Store, judgements: Judgements) -> list[_Comparison
 
 
 def _run_ids(names: tuple[str, str], file: official_judge.JudgeFile) -> tuple[str, str]:
-    """Names of the two compared runs, distinct even if both are of one model."""
+    """Build the names of the two compared runs, which differ even if both runs are of the same model."""
     first, second = names
     suffix = _name_suffix(file)
     return f"{first}-{suffix}", f"{second}-{'against-' * (first == second)}{suffix}"
@@ -298,7 +299,7 @@ def _unknown_sample(row: official_judge.JudgedPair) -> Sample:
 
 
 def _samples(store: Store, judgements: Judgements) -> tuple[dict[int, _StoredRun], dict[QuestionAndReference, Sample]]:
-    """Return stored runs by side, and each question's sample."""
+    """Find stored runs by side, and each question's sample."""
     rows = judgements.rows
     contents = [row.contents for row in rows if row.contents]
     questions = list(dict.fromkeys(texts[:2] for texts in contents))
@@ -332,24 +333,32 @@ def _stored_runs(store: Store, questions: Sequence[QuestionAndReference]) -> lis
 def _new_samples(
     store: Store, judgements: Judgements, questions: Sequence[QuestionAndReference]
 ) -> dict[QuestionAndReference, Sample]:
-    """Write and return the bundle's samples; without a bundle, those that an import of the answers would create."""
+    """Write and return the bundle's samples, or without a bundle the samples that an import of answers would create."""
     samples = {key: judged_sample(official_judge.BENCHMARK, *key, LLM) for key in questions}
     if judgements.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, position) for position, sample in enumerate(samples.values())])
         return samples
-    form, rows = find_format(official_judge.BENCHMARK), []
+    prediction_format, rows = find_format(official_judge.BENCHMARK), []
     for position, sample in enumerate(samples.values()):
         line = PredictionLine("a prompt", position, "", {})
         rows.append(Prediction(line, sample.task, sample.sample_id, position, sample))
-    matched = match_judge_answers(form, judgements.bundle, PredictionFiles(group_by_task(rows), [], "", for_judge=True))
+    matched = match_judge_answers(
+        prediction_format, judgements.bundle, PredictionFiles(group_by_task(rows), [], "", for_judge=True)
+    )
     tasks = matched.tasks.items()
-    store.write(samples=[row for task, some in tasks for row in sample_rows(form, task, some, judgements.bundle)])
+    store.write(
+        samples=[
+            row
+            for task, judged_rows in tasks
+            for row in sample_rows(prediction_format, task, judged_rows, judgements.bundle)
+        ]
+    )
     return {questions[row.line.number]: row.sample for row in matched.rows if row.sample}
 
 
 def _write_run(store: Store, run: _NewRun, judgements: Judgements) -> None:
-    form, digest = official_judge.JUDGEMENT_FORMAT, judgements.file.sha256
-    row = find_import(form, digest, judgements.bundle, run_id=run.run_id, model=run.model, judged=True)
+    format_name, digest = official_judge.JUDGEMENT_FORMAT, judgements.file.sha256
+    row = make_import_row(format_name, digest, judgements.bundle, run_id=run.run_id, model=run.model, judged=True)
     answers = [
         GenerationRow(run.run_id, *key, iteration, output=text)
         for key, texts in run.answers.items()
@@ -388,16 +397,16 @@ _ROUNDS = f"""
 def export_judgements(
     store: Store, runs: Sequence[str], directory: Path, *, bundle: Bundle | None = None, force: bool = False
 ) -> ExportSummary:
-    """Write judges' runs as the official judge's files: a file's runs in sequence, imported ones byte for byte.
+    """Write judges' runs as files of the official judge. Imported runs are written byte for byte.
 
     Args:
-        bundle: source of the prompt of a judge that lbx ran.
+        bundle: source of the prompt, for a judge that lbx ran.
 
     Raises:
-        UsageError: a run is unknown or of another benchmark, its prompts cannot be built, or a file already exists.
+        UsageError: a run is unknown or of another benchmark, a prompt cannot be built, or a file already exists.
         BundleError: the bundle lacks the judge's prompt.
         StoreError: the judged answers are missing from the results file or have changed.
-        LbxError: the disk is full or the folder cannot be written; no file has changed then.
+        LbxError: the disk is full or the folder cannot be written. All files are then unchanged.
     """
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
@@ -413,8 +422,11 @@ def export_judgements(
         elif "rubric" in settings and "imported" not in settings:
             pairs, missing = _pairs(store, run, _checked_rubric(run_id, settings, bundle))
             new_files = {
-                name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *official_judge.number_lines(some))]
-                for name, some in pairs.items()
+                name: [
+                    f"{line}\n"
+                    for line in (*(pair.line.raw for pair in task_pairs), *official_judge.number_lines(task_pairs))
+                ]
+                for name, task_pairs in pairs.items()
             }
             rows += sum(map(len, pairs.values()))
             left_out["rounds without their other order"] += missing
@@ -467,7 +479,7 @@ def _checked_rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | N
 def _pairs(
     store: Store, run: Mapping[str, Any], rubric: Rubric
 ) -> tuple[dict[str, list[official_judge.JudgedPair]], int]:
-    """Return {file: its rows}, and the number of rounds that lack their reversed order."""
+    """Return {file: pairs}, and the number of rounds without a round in the other order."""
     rounds: dict[tuple[Any, ...], dict[bool, dict[str, Any]]] = {}
     for row in store.query(_ROUNDS, [run["run_id"]]).dicts():
         key = (*(row[name] for name in _KEY_COLUMNS), tuple(row["marks"]))
@@ -490,7 +502,7 @@ def _pairs(
 
 
 def _labels(store: Store, runs: set[str]) -> dict[str, str]:
-    """Name of each run's model in the benchmark's files."""
+    """Return {run: name of the run's model in files of the benchmark}."""
     answers = find_format(official_judge.BENCHMARK)
     labels = {}
     for run_id, model, settings in store.query("SELECT run_id, model, settings FROM runs").rows:

@@ -1,7 +1,7 @@
 """Aggregation of judges' and people's opinions on a run's answers: win rates and mean ratings, with intervals.
 
-Sums come from views (``judge_results``, ``rating_results``); this module adds intervals, clustered by the document of
-the judged question, and the rows of ``numbers`` for reports on the judged run.
+Sums come from views (``judge_results``, ``rating_results``). This module adds intervals, clustered by the document of
+the judged question, and writes rows of ``numbers`` for reports on the judged run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lbx.results.rows import interval_columns as columns_of
 from lbx.statistics.estimates import Estimate, Stratum, encode_labels, interval
 
 _FIRST = 1000
-"""First position after a benchmark's own numbers."""
+"""First position of opinions, after the benchmark's numbers."""
 _VERSION = 1
 _KEY = ("benchmark", "run_id", "against_run_id")
 _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
 
 
 def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``INTERVAL_COLUMNS``."""
+    """Read the rows of ``judge_results`` of all judged runs or of some, with the columns of ``INTERVAL_COLUMNS``."""
     order = (
         "benchmark, run_id, against_run_id NULLS FIRST, judge_id, array_position(['all', 'llm', 'human'], questions), "
         "task NULLS FIRST"
@@ -34,7 +34,7 @@ def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[dict
 
 
 def read_rating_results(store: Store, run_ids: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``INTERVAL_COLUMNS``."""
+    """Read the rows of ``rating_results`` of all rated runs or of some, with the columns of ``INTERVAL_COLUMNS``."""
     order = "set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST"
     return _with_intervals(store, f"rating_results {_OF_RUNS} ORDER BY {order}", "rated_answers", "set_id", run_ids)
 
@@ -52,32 +52,32 @@ def _with_intervals(
     rows = []
     for row in store.query(f"FROM {results}", [list(run_ids)]).dicts():
         of = (row[id_column], *(row[name] for name in _KEY))
-        some = groups.get((*of, row.get("questions", "all"), row["task"]), [])
-        rows.append(row | opinion_interval_columns(estimate(some, copies=row.get("questions") == "all")))
+        rows_of_task = groups.get((*of, row.get("questions", "all"), row["task"]), [])
+        rows.append(row | opinion_interval_columns(estimate(rows_of_task, copies=row.get("questions") == "all")))
     return rows
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Estimate:
-    """Estimate the mean of scored rows, by question and document; ``copies``: weighted by the column ``copies``."""
-    some = [row for row in rows if row["score"] is not None for _ in range(row["copies"] if copies else 1)]
-    samples = encode_labels((row["benchmark"], row["task"], row["sample_id"]) for row in some)
+    """Estimate the mean score of rows, by question and document, with ``copies`` weighted by the column ``copies``."""
+    scored_rows = [row for row in rows if row["score"] is not None for _ in range(row["copies"] if copies else 1)]
+    samples = encode_labels((row["benchmark"], row["task"], row["sample_id"]) for row in scored_rows)
     clusters = encode_labels(
-        row["document_sha256"] or (row["benchmark"], row["task"], row["sample_id"]) for row in some
+        row["document_sha256"] or (row["benchmark"], row["task"], row["sample_id"]) for row in scored_rows
     )
-    values = np.array([row["score"] for row in some], float)
-    clustered = all(row["document_sha256"] for row in some)
-    return Estimate((Stratum(1.0, samples, clusters, values),) if some else (), clustered)
+    values = np.array([row["score"] for row in scored_rows], float)
+    clustered = all(row["document_sha256"] for row in scored_rows)
+    return Estimate((Stratum(1.0, samples, clusters, values),) if scored_rows else (), clustered)
 
 
 def opinion_interval_columns(mean: Estimate) -> dict[str, Any]:
-    """Interval of an estimate as the columns of ``INTERVAL_COLUMNS``."""
+    """Compute the interval of an estimate as the columns of ``INTERVAL_COLUMNS``."""
     if not mean.strata:
         return dict.fromkeys(INTERVAL_COLUMNS) | {"method": "no number"}
     return columns_of(interval(mean), "document" if mean.clustered else "sample")
 
 
-def add_up(store: Store, run_ids: Collection[str]) -> None:
-    """Replace the opinions in ``numbers`` on the answers of these runs, and of runs that were compared with them."""
+def aggregate_opinions(store: Store, run_ids: Collection[str]) -> None:
+    """Aggregate the opinions on these runs, and on runs compared with them, and replace their rows in ``numbers``."""
     ((somebody,),) = store.query("SELECT EXISTS (FROM judges) OR EXISTS (FROM rating_sets)").rows
     if not somebody:
         return
@@ -104,16 +104,16 @@ def write_ratings(
     *,
     replace: bool = False,
 ) -> int:
-    """Commit new ratings, and add up the numbers of the rated runs again. Returns the number of new ratings.
+    """Commit new ratings, and aggregate the opinions on the rated runs again. Returns the number of new ratings.
 
     Args:
-        replace: replace rows of the same key, revision included, rather than add ratings under new revisions.
+        replace: whether to replace rows of the same key and revision, rather than add ratings as new revisions.
 
     Raises:
-        StoreError: the disk is full, or the file cannot be written; no rating is in it then.
+        StoreError: the disk is full, or the file cannot be written. The file then contains none of the ratings.
     """
     new = insert_ratings(store, sets, items, ratings, replace=replace)
-    add_up(store, {row.run_id for row in ratings})
+    aggregate_opinions(store, {row.run_id for row in ratings})
     return new
 
 
@@ -127,23 +127,23 @@ def _compared_with(store: Store, run_ids: Collection[str]) -> list[str]:
     return [run for (run,) in rows.rows if run]
 
 
-def add_up_judge(store: Store, judge_id: str) -> None:
-    """Call ``add_up`` for all runs that a judge has judged."""
-    add_up(store, [run for (run,) in store.query(
+def aggregate_judge_opinions(store: Store, judge_id: str) -> None:
+    """Aggregate the opinions on all runs that a judge has judged."""
+    aggregate_opinions(store, [run for (run,) in store.query(
         "SELECT DISTINCT run_id FROM judgements WHERE judge_id = ? ORDER BY ALL", [judge_id]
     ).rows])  # fmt: skip
 
 
-def add_up_all(store: Store) -> None:
-    """Call ``add_up`` for all runs with opinions."""
-    add_up(store, [run for (run,) in store.query(
+def aggregate_all_opinions(store: Store) -> None:
+    """Aggregate the opinions on all runs."""
+    aggregate_opinions(store, [run for (run,) in store.query(
         "SELECT run_id FROM judgements UNION SELECT run_id FROM rated_answers UNION "
         "SELECT run_id FROM numbers WHERE kind = 'opinion' ORDER BY ALL"
     ).rows])  # fmt: skip
 
 
 def _judges(rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """Yield judges' numbers over all tasks, and for each mark that only some questions have."""
+    """Yield judges' numbers over all tasks, and for each mark of only some questions."""
     for row in rows:
         if row["task"] is not None or row["score"] is None:
             continue

@@ -1,7 +1,7 @@
 """Import of L-Eval's rating pages to the results file, and export of ratings as such pages.
 
-A page becomes a set of questions, runs of the rated answers, and ratings. All of it except its document is stored
-verbatim, so that it can be restored byte for byte by anyone with the document.
+A page becomes a set of questions, runs of the rated answers, and ratings. The page's content except the document is
+stored verbatim, so that anyone with the document can restore the page byte for byte.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from lbx.opinions.rating_pages import (
     RatedDocument,
     RatedQuestion,
     RatingFiles,
-    fields,
-    means,
+    make_page,
+    mean_ratings,
     official_files,
-    page_of,
+    page_fields,
     rated_page,
 )
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, SampleRow, Store
-from lbx.results.file.imports import find_import, write_import
+from lbx.results.file.imports import make_import_row, write_import
 from lbx.results.rows import stored_sample
 
 NAME = "leval"
@@ -48,12 +48,13 @@ _GOLD = "OpenLMLab/LEval/Predictions/human_eval/claude.gpt4.ref.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class ImportedRatings:
-    """Result of an import.
+    """Ratings that ``import_ratings`` wrote.
 
     Attributes:
-        runs: {the page's key: the run with these answers}.
-        made: the new ones among these runs.
-        means: each key's mean rating, as on the page.
+        questions, ratings: numbers of questions and ratings.
+        runs: {key of the page: run with the answers under this key}.
+        new_runs: names of these runs that the import created.
+        means: {key: mean rating, as on the page}.
         notes: a sentence for each change or omission.
     """
 
@@ -62,7 +63,7 @@ class ImportedRatings:
     questions: int
     ratings: int
     runs: Mapping[str, str]
-    made: Sequence[str]
+    new_runs: Sequence[str]
     means: Mapping[str, float]
     notes: tuple[str, ...]
 
@@ -70,15 +71,16 @@ class ImportedRatings:
 def import_ratings(
     store: Store, files: RatingFiles, *, bundle: Bundle | None = None, set_id: str | None = None
 ) -> ImportedRatings:
-    """Write files of L-Eval's page to the results file; repeating it replaces the same rows.
+    """Write files of L-Eval's page to the results file. Repeating an import replaces the same rows.
 
     Args:
-        bundle: match questions with this bundle's samples.
-        set_id: defaults to "leval-people-" and the content's hash, so that other raters of the same pages join the set.
+        bundle: bundle with the samples that are matched with questions.
+        set_id: name of the set. The default is "leval-people-" with the content's hash, so that other raters of the
+            same pages join the set.
 
     Raises:
         UsageError: a file is malformed.
-        StoreError: the results file has other samples under the same names, or cannot be written.
+        StoreError: the results file contains other samples under the same names, or cannot be written.
     """
     name = set_id or f"leval-people-{files.content_sha256[:8]}"
     questions = _match_questions(files, bundle)
@@ -108,11 +110,13 @@ def import_ratings(
     )
     write_ratings(store, [rating_set], items, [*_page_rows(name, files.rater, questions), *ratings], replace=True)
     new = [run for key, run in runs.items() if key not in existing_runs]
-    return ImportedRatings(name, files.rater, len(items), len(ratings), runs, new, means(files.documents), tuple(notes))
+    return ImportedRatings(
+        name, files.rater, len(items), len(ratings), runs, new, mean_ratings(files.documents), tuple(notes)
+    )
 
 
 _AnswerTexts = list[tuple[tuple[str, str], str]]
-"""Answers, each with its sample's task and id; a question that is asked twice has two."""
+"""((task, sample id), answer)s. A question that is asked twice occurs twice."""
 
 
 class _SampledQuestion(NamedTuple):
@@ -122,7 +126,7 @@ class _SampledQuestion(NamedTuple):
 
 
 def _match_questions(files: RatingFiles, bundle: Bundle | None) -> list[_SampledQuestion]:
-    """Return questions with samples from the bundle, else with new ones named like those of judged predictions."""
+    """Find each question's sample in the bundle, or make a sample that is named like those of judged predictions."""
     samples = samples_by_question(bundle) if bundle else {}
     times: Counter[str] = Counter()
     questions = []
@@ -140,7 +144,7 @@ def _match_questions(files: RatingFiles, bundle: Bundle | None) -> list[_Sampled
 
 
 def _new_sample(page: RatedDocument, question: RatedQuestion, *, in_bundle: bool) -> Sample:
-    """Sample for a question that is not in the bundle, with the name that its row of a prediction file would have."""
+    """Make a sample for a question that is not in the bundle, named like in an import of predictions."""
     sample = judged_sample(NAME, question.question, question.reference, page.fields["evaluation"])
     if in_bundle:
         sample = replace(sample, sample_id=find_format(NAME).unmatched_name(sample))
@@ -148,7 +152,7 @@ def _new_sample(page: RatedDocument, question: RatedQuestion, *, in_bundle: bool
 
 
 def samples_by_question(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
-    """Return {(question, reference): {the document's hash: sample}} of the open tasks."""
+    """Return {(question, reference): {document's hash: sample}} for the open tasks."""
     family = BENCHMARKS[NAME]
     samples: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
     for task in family.tasks(bundle, family.catalogue.open_tasks):
@@ -158,7 +162,7 @@ def samples_by_question(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sampl
 
 
 def _find_runs(store: Store, answers: Mapping[str, _AnswerTexts]) -> dict[str, str]:
-    """Return {key: the run with exactly these answers}, ignoring carriage returns, which the page drops."""
+    """Find {key: stored run with exactly the answers under the key}, ignoring carriage returns, which pages drop."""
     sample_keys = {name for texts in answers.values() for name, _ in texts}
     outputs_by_run: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     for run, task, sample_id, output in store.query(
@@ -187,7 +191,7 @@ def _model(key: str) -> str:
 
 def _make_run(store: Store, files: RatingFiles, key: str, texts: _AnswerTexts, bundle: Bundle | None) -> str:
     content = sha256_text(canonical_json([files.content_sha256, key, [text for _, text in texts]]))
-    run = find_import(
+    run = make_import_row(
         RATING_FORMAT,
         content,
         bundle,
@@ -204,14 +208,14 @@ def _make_run(store: Store, files: RatingFiles, key: str, texts: _AnswerTexts, b
 
 
 def _page_rows(set_id: str, rater: str, questions: Sequence[_SampledQuestion]) -> Iterable[RatingRow]:
-    """Yield a row without an answer for each page, at its first question: it keeps the page's other content."""
+    """Yield for each page a row without an answer, at the page's first question, which stores the other content."""
     for position, question in enumerate(questions):
         if question.question.number == 0:
             yield RatingRow(set_id, position, rater, PAGE_ROW, source_row=json.dumps(_page_record(question.page)))
 
 
 def _page_record(page: RatedDocument) -> dict[str, Any] | None:
-    """Record of the page's line without its document; None if the page would encode the document differently."""
+    """Return the page's line without the document, or None if a page would encode the document differently."""
     for ascii_only in (True, False):
         before, document, after = page.line.raw.partition(json.dumps(page.document, ensure_ascii=ascii_only))
         if document:
@@ -248,13 +252,13 @@ def _ratings(
 def export_ratings(
     store: Store, set_id: str | None, rater: str | None, *, bundle: Bundle | None = None, documents: Path | None = None
 ) -> dict[str, str]:
-    """Return one rater's files: {path in the folder: text}.
+    """Build a rater's files, as {path in the folder: text}.
 
-    An imported page is restored byte for byte; a set of ``lbx rate`` is written in the page's format.
+    An imported page is restored byte for byte, and a set of ``lbx rate`` is written in the page's format.
 
     Args:
-        set_id, rater: may be None if there is only one.
-        bundle, documents: source of the documents: a bundle with L-Eval, or a file of lines with "input".
+        set_id, rater: name of the set and the rater, or None if there is only one.
+        bundle, documents: sources of the documents: a bundle with L-Eval, and a file of lines with "input".
 
     Raises:
         UsageError: the set or rater does not exist, or a document is not found.
@@ -274,7 +278,7 @@ def export_ratings(
 
 
 def _select_name(kind: str, names: Sequence[str], name: str | None, location: str) -> str:
-    """Return ``name``, or the only entry of ``names`` if it is None. Raises UsageError if neither exists."""
+    """Return ``name`` if it is in ``names``, or the only name if ``name`` is None. Raises UsageError otherwise."""
     if name in names:
         return str(name)
     if name is None and len(names) == 1:
@@ -300,7 +304,7 @@ class _Documents(dict[str, str]):
             f"A rated document is missing (SHA-256 {digest[:12]}...); {self._results} contains no documents."
             if digest
             else f"{self._results} does not record the document of a rated question.",
-            fix="Pass the bundle with --bundle DIR, or the file from which the pages were made: --documents FILE.",
+            fix="Pass the bundle with --bundle DIR, or the file from which the pages were made: --documents-file FILE.",
         )
 
 
@@ -325,11 +329,11 @@ def _imported_files(
 
 
 def _as_page(text: str, name: str) -> RatedDocument:
-    return RatedDocument(PredictionLine("", 1, text, {}), name, fields(json.loads(text)))
+    return RatedDocument(PredictionLine("", 1, text, {}), name, page_fields(json.loads(text)))
 
 
 def _session_files(store: Store, set_id: str, rater: str, documents: Mapping[str, str]) -> dict[str, str]:
-    """Pages of a set of ``lbx rate``, one per document in the questions' order; rated if all answers are."""
+    """Build the pages of a set of ``lbx rate``, a page per document in the questions' order."""
     answers = store.query(
         """
         SELECT i.item, r.model, g.output, x.score, g.run_id
@@ -394,6 +398,6 @@ def _page(
             f"Not every run has answered every question on document {number}, but the official page has no gaps.",
             fix="Finish the runs, or rate a set of complete runs.",
         )
-    page = page_of(gold, answers)
+    page = make_page(gold, answers)
     rated = len(typed) == len(rows) * len(answers)
     return f"{number}_{'evaled' if rated else 'example'}.json", rated_page(page, typed) if rated else page

@@ -37,7 +37,7 @@ _FIELD = " #"
 
 @dataclass(frozen=True, slots=True)
 class RatedAnswer:
-    """An answer on a page; ``score_text`` is the text after the separator, None without a separator."""
+    """An answer on a page. ``score_text`` is the text after the separator, or None without a separator."""
 
     key: str
     text: str
@@ -45,7 +45,7 @@ class RatedAnswer:
 
     @property
     def score(self) -> float | None:
-        """The page's numeric value; None if it would fail on an empty or other text."""
+        """The rating as a number, or None for an empty text or a text that is not a number."""
         try:
             return float(self.score_text or "")
         except ValueError:
@@ -54,7 +54,7 @@ class RatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RatedQuestion:
-    """A question of a document; ``number`` is its index there, ``reference`` the page's correct answer."""
+    """A question of a document. ``number`` is the index in the document, ``reference`` the page's correct answer."""
 
     number: int
     question: str
@@ -64,12 +64,12 @@ class RatedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class RatedDocument:
-    """One document's page.
+    """The rating page of a document.
 
     Attributes:
-        line: the original text, verbatim.
-        name: the page's file name, such as "10_evaled.json"; "" for a row of a file of all pages.
-        fields: the page's fields: {"KEY #i": text}, with input, source and evaluation.
+        line: original text, verbatim.
+        name: name of the page's file, such as "10_evaled.json", or "" for a line of a file of all pages.
+        fields: fields of the page: {"KEY #i": text}, with input, source and evaluation.
     """
 
     line: PredictionLine
@@ -85,7 +85,7 @@ class RatedDocument:
         return not self.name.endswith("_example.json")
 
     def questions(self) -> list[RatedQuestion]:
-        """Return the questions in order. Raises UsageError if a required field is missing or not a string."""
+        """List the questions in order. Raises UsageError if a required field is missing or not a string."""
         keys = {key.partition(_FIELD)[0]: None for key in self.fields if len(key.split(_FIELD)) == 2}
         models = [key for key in keys if key not in (ASKED, RIGHT)]
         questions: list[RatedQuestion] = []
@@ -109,7 +109,7 @@ class RatedDocument:
 
 @dataclass(frozen=True, slots=True)
 class RatingFiles:
-    """Pages in the order of their documents, and the name that the rater entered at the start."""
+    """Rating pages in the order of documents, and the name that the rater entered at the start."""
 
     documents: Sequence[RatedDocument]
     rater: str
@@ -117,7 +117,7 @@ class RatingFiles:
 
     @property
     def content_sha256(self) -> str:
-        """Hash of the rated content, independent of the rater: equal for every rater's files of the same pages."""
+        """Hash of documents and questions, which is equal for all raters' files of the same pages."""
         content = [
             [sha256_text(page.document), [question.question.replace("\r", "") for question in page.questions()]]
             for page in self.documents
@@ -131,10 +131,10 @@ def _answer(key: str, text: str) -> RatedAnswer:
 
 
 def read_pages(path: Path, rater: str | None = None) -> RatingFiles:
-    """Read the page's folder (or its jsons/), one of its pages, or a files_from_NAME.jsonl.
+    """Read the folder of L-Eval's page (or its subfolder jsons/), a single page, or a files_from_NAME.jsonl.
 
     Raises:
-        UsageError: no such files exist, one is damaged, or the rater's name is unknown.
+        UsageError: no such files exist, a file is damaged, or the rater's name is unknown.
     """
     if not path.exists():
         raise UsageError(f"{path} does not exist.", fix="Give the folder or file that the page wrote.")
@@ -171,7 +171,7 @@ def _one_file(path: Path, rater: str | None) -> RatingFiles:
         return RatingFiles([_page(path)], _require_name(rater, path))
     name = rater or (_only_name([path]) if path.name.startswith(_FILES) else None)
     lines = split_rows(path, read_bytes(path)).lines
-    return RatingFiles([_document(line, "", fields(line.values)) for line in lines], _require_name(name, path))
+    return RatingFiles([_document(line, "", page_fields(line.values)) for line in lines], _require_name(name, path))
 
 
 def _require_name(name: str | None, path: Path) -> str:
@@ -185,7 +185,7 @@ def _only_name(files: Sequence[Path]) -> str | None:
 
 
 def page_line(path: Path) -> PredictionLine:
-    """The only object of a page's file. Raises UsageError if it has another number of objects."""
+    """Read the object in a page's file. Raises UsageError unless the file contains exactly one object."""
     lines = split_rows(path, read_bytes(path)).lines
     if len(lines) != 1:
         raise prediction_file_error(str(path), "it should contain one object")
@@ -193,7 +193,7 @@ def page_line(path: Path) -> PredictionLine:
 
 
 def _pages(folder: Path) -> list[RatedDocument]:
-    """One page per document, the rated one if it exists, in the documents' order."""
+    """Read a page per document, in the documents' order: the rated page if it exists."""
     pages = {}
     for name in sorted((entry.name for entry in folder.iterdir()), key=lambda name: name.endswith("_evaled.json")):
         if page := _PAGE.fullmatch(name):
@@ -208,7 +208,7 @@ def _page(path: Path) -> RatedDocument:
 
 
 def _refuse_fields_without_question(line: PredictionLine) -> None:
-    """Raise UsageError if a field "KEY #i" has no question."""
+    """Raise UsageError if a field "KEY #i" belongs to no question."""
     number_asked = next(number for number in count() if f"{ASKED}{_FIELD}{number}" not in line.values)
     places = {str(number) for number in range(number_asked)}
     for name in line.values:
@@ -225,8 +225,8 @@ def _document(line: PredictionLine, name: str, values: Mapping[str, Any]) -> Rat
     return RatedDocument(line, name, values)
 
 
-def fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a row to page fields: each list becomes fields "KEY #i" after all others, answers with the separator."""
+def page_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a dataset's object to page fields. Lists become fields "KEY #i" at the end, answers with a separator."""
     scalars = {key: value for key, value in row.items() if not isinstance(value, list)}
     for key, values in row.items():
         for number, value in enumerate(values if isinstance(values, list) else ()):
@@ -235,21 +235,21 @@ def fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return scalars
 
 
-def page_of(gold: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def make_page(gold: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Build a document's unrated page.
 
     Args:
-        gold: a row of claude.gpt4.ref.jsonl, or of any dataset in L-Eval's form.
-        answers: {key: an answer per question}, added after those in the row.
+        gold: object in claude.gpt4.ref.jsonl, or in any dataset in L-Eval's format.
+        answers: {key: an answer per question}, added after the answers in ``gold``.
     """
     together = dict(gold)
     for key, texts in answers.items():
         together[key] = [*together.get(key, ()), *texts]
-    return fields(together)
+    return page_fields(together)
 
 
 def rated_page(page: Mapping[str, Any], score_texts: Mapping[tuple[str, int], str]) -> dict[str, Any]:
-    """Build the saved page with ratings {(key, question): text}."""
+    """Build the page that is saved after rating. ``score_texts`` is {(key, question): rating}."""
     behind = {f"{key}{_FIELD}{number}": text for (key, number), text in score_texts.items()}
     return {
         key: value if key == "input" or not isinstance(value, str) else value.replace("\r", "") + behind.get(key, "")
@@ -258,19 +258,19 @@ def rated_page(page: Mapping[str, Any], score_texts: Mapping[tuple[str, int], st
 
 
 def official_files(documents: Sequence[RatedDocument], rater: str) -> dict[str, str]:
-    """Build files_from_ and results_from_ of fully rated pages; {} if the page would not write them yet."""
+    """Build files_from_NAME.jsonl and results_from_NAME.jsonl of rated pages, or {} if a page is not fully rated."""
     pages = sorted(documents, key=lambda document: document.name)
     if not pages or not all(page.is_rated for page in pages):
         return {}
     answers = [answer for page in pages for question in page.questions() for answer in question.answers]
     if any(answer.score_text is not None and answer.score is None for answer in answers):
         return {}
-    rows = "".join(f"{json.dumps(_lists(page.fields))}\n" for page in pages)
+    rows = "".join(f"{json.dumps(_to_lists(page.fields))}\n" for page in pages)
     return {f"{_FILES}{rater}.jsonl": rows, f"{_RESULTS}{rater}.jsonl": json.dumps(_counts(pages))}
 
 
 def _counts(pages: Iterable[RatedDocument]) -> dict[str, Counter[str]]:
-    """Count how often each score was given to answers under each key, field by field like the page."""
+    """Count how often each score was given to answers under each key, as L-Eval's page does."""
     counts: dict[str, Counter[str]] = {}
     for page in pages:
         for name, value in page.fields.items():
@@ -280,7 +280,7 @@ def _counts(pages: Iterable[RatedDocument]) -> dict[str, Counter[str]]:
     return counts
 
 
-def _lists(page: Mapping[str, Any]) -> dict[str, Any]:
+def _to_lists(page: Mapping[str, Any]) -> dict[str, Any]:
     questions = sum(name.startswith(f"{ASKED}{_FIELD}") for name in page)
     row: dict[str, Any] = {}
     for name, value in page.items():
@@ -290,8 +290,8 @@ def _lists(page: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **{key: page[key] for key in ("evaluation", "input", "source")}}
 
 
-def means(documents: Iterable[RatedDocument]) -> dict[str, float]:
-    """Mean rating of each key, as displayed at the page's end."""
+def mean_ratings(documents: Iterable[RatedDocument]) -> dict[str, float]:
+    """Compute {key: mean rating}, as displayed at the end of L-Eval's page."""
     return {
         key: sum(float(score) * times for score, times in counted.items()) / counted.total()
         for key, counted in _counts(documents).items()

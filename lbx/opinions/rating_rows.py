@@ -1,7 +1,8 @@
-"""People's ratings in a results file, added from journals and other files without losses or duplicates.
+"""Writing of people's ratings to a results file, from journals and other files without losses or duplicates.
 
-Rows with equal content and time are the same row. Imported rows, which two files may have read at different times, are
-identified by their original line. Revisions are renumbered if rows of one question and rater come from two places.
+Ratings with equal content and time are the same rating. Imported ratings, which two files may have read at different
+times, are identified by their original line. Revisions are renumbered if ratings of the same question and rater come
+from two files.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from lbx.results.file.store import Store
 from lbx.results.rows import Table
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
-"""Bounds of a rating's time: at or after the first, before the second."""
+"""Bounds of a rating's time, which is at or after ``EARLIEST`` and before ``LATEST``."""
 
 TABLES = ("rating_sets", "rating_items", "ratings")
 _KEYS = {"rating_sets": ("set_id",), "rating_items": ("set_id", "item")}
 _MAY_DIFFER = ("created_at", "bundle_digest")
 """Columns of a set that may differ between machines: when it was first opened, and whether documents were shown."""
-_SAID_OF = "set_id, item, rater, run_id, iteration, against_run_id, against_iteration"
+_OPINION_KEY = "set_id, item, rater, run_id, iteration, against_run_id, against_iteration"
 
 
 @dataclass(frozen=True, slots=True)
 class RatingSetRow(TableRow):
-    """Row of ``rating_sets``: answers for people to rate, and how.
+    """Row of ``rating_sets``: a set of answers that people rate on a scale or in pairs.
 
     Attributes:
-        kind: "score" on a scale, or "pair".
-        question_source: selection of the questions: "human", "llm", "both", "open", or the file that they came from.
+        kind: "score" for a scale, or "pair".
+        question_source: selection of the questions: "human", "llm", "both", "open", or the file with the questions.
         seed: seed of the order that each rater sees.
-        raters_per_item: None if everyone rates everything.
+        raters_per_item: number of raters of a question, or None for all raters.
     """
 
     set_id: str
@@ -55,7 +56,7 @@ class RatingSetRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class RatingItemRow(TableRow):
-    """Row of ``rating_items``: a question of a set. ``position`` orders them, ``meta`` comes from the set's creator."""
+    """Row of ``rating_items``: a question of a set. Questions are sorted by ``position``. See ``Item.meta``."""
 
     set_id: str
     item: int
@@ -68,15 +69,15 @@ class RatingItemRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class RatingRow(TableRow):
-    """Row of ``ratings``: a rater's verdict on an answer, or on two. The last revision counts.
+    """Row of ``ratings``: a rater's verdict on an answer, or on two answers. The last revision counts.
 
     Attributes:
-        against_run_id: run of the other answer of a pair; "" for a single answer.
-        revision: from 0; a changed rating is another row.
-        score: on the set's scale; None for a pair, or if the rater withdrew the rating or passed.
-        verdict: for a pair: "answer", "against", "tie" or "both_bad".
+        against_run_id: run of the other answer of a pair, or "" for a single answer.
+        revision: number of the revision, from 0. A changed rating is another row.
+        score: rating on the set's scale, or None for a pair, or if the rater withdrew the rating or passed.
+        verdict: verdict on a pair: "answer", "against", "tie" or "both_bad".
         shown_at: index from 0 at which the rater saw the answer.
-        seconds: from display to rating.
+        seconds: time from display to rating.
         source_row: original text of an imported rating, verbatim.
     """
 
@@ -98,7 +99,7 @@ class RatingRow(TableRow):
 
 
 def ratings_of(store: Store, set_id: str) -> Table:
-    """All ratings in a set, each rater's in the order of rating."""
+    """Read all ratings in a set, in the order of rating."""
     return store.query("SELECT * FROM ratings WHERE set_id = ? ORDER BY created_at, revision", [set_id])
 
 
@@ -113,10 +114,10 @@ def insert_ratings(
     """Commit new ratings, all or none, and return their number.
 
     Args:
-        replace: replace rows of the same key and revision; otherwise a new rating gets a revision of its own.
+        replace: whether to replace rows of the same key and revision, rather than add ratings as new revisions.
 
     Raises:
-        StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
+        StoreError: the disk is full or the file cannot be written. The file then contains none of these rows.
     """
     with store.transaction() as connection:
         insert(connection, "rating_sets", sets, replace=replace)
@@ -133,7 +134,7 @@ def merge_ratings(connection: duckdb.DuckDBPyConnection, source: str, path: Path
     """Add the ratings of the results file attached as ``source``, in an open transaction.
 
     Raises:
-        StoreError: the file has another set of the same name.
+        StoreError: the file contains another set of the same name.
     """
     for table, key in _KEYS.items():
         _refuse_other(connection, source, table, key, path)
@@ -158,14 +159,14 @@ def _refuse_other(
     if rows:
         raise StoreError(
             f"{path} and an earlier file contain different sets of ratings named {rows[0]} ({table}).",
-            fix="Another program changed one of the files; omit it.",
+            fix=f"Another program changed one of the two. Leave out {path}, or the other one.",
         )
 
 
 def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[object]) -> None:
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE lbx_said AS {rows}", list(parameters))
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE lbx_added AS {rows}", list(parameters))
     odd = connection.execute(
-        "SELECT rater, set_id, created_at::VARCHAR FROM lbx_said WHERE created_at < ? OR created_at >= ? LIMIT 1",
+        "SELECT rater, set_id, created_at::VARCHAR FROM lbx_added WHERE created_at < ? OR created_at >= ? LIMIT 1",
         [time.replace(tzinfo=None) for time in (EARLIEST, LATEST)],
     ).fetchone()
     if odd:
@@ -177,13 +178,13 @@ def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE lbx_numbered AS
-        SELECT * EXCLUDE (had, said), row_number() OVER (PARTITION BY {_SAID_OF} ORDER BY created_at, had) - 1
+        SELECT * EXCLUDE (had, said), row_number() OVER (PARTITION BY {_OPINION_KEY} ORDER BY created_at, had) - 1
                    AS revision
         FROM (
             SELECT * EXCLUDE (revision, created_at), min(revision) AS had, min(created_at) AS created_at
             FROM (SELECT *, CASE WHEN source_row IS NULL THEN created_at END AS said FROM (
-                FROM lbx_said UNION ALL BY NAME
-                SELECT * FROM ratings WHERE ({_SAID_OF}) IN (SELECT ({_SAID_OF}) FROM lbx_said)
+                FROM lbx_added UNION ALL BY NAME
+                SELECT * FROM ratings WHERE ({_OPINION_KEY}) IN (SELECT ({_OPINION_KEY}) FROM lbx_added)
             ))
             GROUP BY ALL
         )
@@ -192,10 +193,10 @@ def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[
     connection.execute("INSERT OR REPLACE INTO ratings BY NAME FROM lbx_numbered")
     # Rows after a gap in the numbers are not replaced, and the last would count; lbx leaves no gaps.
     connection.execute(
-        f"DELETE FROM ratings WHERE ({_SAID_OF}) IN (SELECT ({_SAID_OF}) FROM lbx_said) "
-        f"AND ({_SAID_OF}, revision) NOT IN (SELECT ({_SAID_OF}, revision) FROM lbx_numbered)"
+        f"DELETE FROM ratings WHERE ({_OPINION_KEY}) IN (SELECT ({_OPINION_KEY}) FROM lbx_added) "
+        f"AND ({_OPINION_KEY}, revision) NOT IN (SELECT ({_OPINION_KEY}, revision) FROM lbx_numbered)"
     )
-    connection.execute("DROP TABLE lbx_said; DROP TABLE lbx_numbered")
+    connection.execute("DROP TABLE lbx_added; DROP TABLE lbx_numbered")
 
 
 def _count(connection: duckdb.DuckDBPyConnection) -> int:

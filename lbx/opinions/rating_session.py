@@ -1,4 +1,4 @@
-"""Ratings of a set by its raters, each written to the journal before it counts."""
+"""Rating sessions: ratings of a set by raters, each of which is written to the journal before it counts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lbx.base.errors import StoreError, UsageError
-from lbx.opinions.journal import Journal, row_of
+from lbx.opinions.journal import Journal, parse_rating
 from lbx.opinions.rating_rows import LATEST, RatingRow
 from lbx.opinions.rating_sets import SCORE, VERDICTS, Item, RatingAnswer, RatingSet
 
 _MAX_COMMENT_LENGTH = 20_000
 RatingKey = tuple[int, str, str, int, str, int]
-"""(item, rater, run, iteration, opponent's run, its iteration)."""
+"""(item, rater, run, iteration, opponent's run, opponent's iteration)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """A rater's opinion of the answer at a place, or of a pair (place 0).
+    """A rater's opinion of the answer at a position, or of a pair (position 0).
 
     Attributes:
-        value: a number on the scale; "a" or "b" (the better place), "tie" or "both_bad"; None leaves it open.
-        comment: None keeps the previous comment.
+        value: number on the scale, or for a pair "a", "b", "tie" or "both_bad", or None to leave the question open.
+        comment: new comment, or None to keep the previous comment.
     """
 
     position: int
@@ -35,7 +35,7 @@ class Opinion:
 
 @dataclass(frozen=True, slots=True)
 class RaterProgress:
-    """Counts of a rater's questions; ``seconds_left`` is None until three are done."""
+    """Counts of a rater's questions. ``seconds_left`` is None until three questions are done."""
 
     done: int
     total: int
@@ -48,10 +48,10 @@ def rating_key(row: RatingRow) -> RatingKey:
 
 
 class RatingSession:
-    """Ratings in memory, each written to the journal first.
+    """Ratings of a set in memory. Each rating is first written to the journal.
 
     Args:
-        stored_rows: rows of this set in the results file.
+        stored_rows: ratings of this set in the results file.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RatingSession:
         self._keys_of_items: dict[tuple[str, int], list[list[RatingKey]]] = {}
         self._last_time = datetime.min.replace(tzinfo=UTC)
         try:
-            rows = sorted(map(row_of, stored_rows), key=lambda row: (row.created_at, row.revision))
+            rows = sorted(map(parse_rating, stored_rows), key=lambda row: (row.created_at, row.revision))
         except ValueError as exc:
             raise StoreError(
                 f"The results file contains ratings of {rating_set.set_id} that lbx did not write.",
@@ -92,7 +92,7 @@ class RatingSession:
         has_set = False
         for record in records:
             has_set = has_set or record.get("set", {}).get("set_id") == self.set.set_id
-            rows = [row_of(row) for row in record.get("ratings", ()) if row["set_id"] == self.set.set_id]
+            rows = [parse_rating(row) for row in record.get("ratings", ()) if row["set_id"] == self.set.set_id]
             if rows := [row for row in rows if (rating_key(row), row.created_at) not in stored]:
                 self._count(rows, undo=bool(record.get("undo")))
         if not has_set:
@@ -100,7 +100,7 @@ class RatingSession:
             self._journal.append({"set": row.values(), "items": [item.values() for item in items]})
 
     def _make_queue(self, rater: str) -> list[Item]:
-        """Items assigned to the rater, and items rated before under another assignment."""
+        """List the items assigned to the rater, and items that the rater rated under another assignment."""
         queue = self.set.queue(rater, self.raters)
         assigned_numbers = {item.number for item in queue}
         return queue + [
@@ -108,22 +108,22 @@ class RatingSession:
         ]
 
     def queue(self, rater: str) -> list[Item]:
-        """A rater's questions, in the rater's order."""
+        """List a rater's questions, in the rater's order."""
         return self._queues[rater]
 
     def item(self, rater: str, number: int) -> Item:
-        """Return a question of the rater. Raises UsageError if it is not in the rater's queue."""
+        """Return a question by number. Raises UsageError if the question is not in the rater's queue."""
         item = self._items.get(number)
         if item is None or item not in self._queues[rater]:
             raise UsageError("This question is not assigned to you.")
         return item
 
     def latest(self, rater: str, item: Item) -> list[RatingRow | None]:
-        """Return the last revision at each place; a pair has one place."""
+        """Return the last revision at each position. A pair occupies a single position."""
         return [self._last_revision(keys[0]) for keys in self._keys(rater, item)]
 
     def values(self, rater: str, item: Item) -> list[float | str | None]:
-        """The rating or verdict at each place, or None."""
+        """Return the rating or verdict at each position, or None."""
         rows = self.latest(rater, item)
         return [None if row is None else row.score if self.set.kind == SCORE else row.verdict for row in rows]
 
@@ -135,13 +135,13 @@ class RatingSession:
         return not self.is_done(rater, item) and any(row is not None for row in self.latest(rater, item))
 
     def next_open(self, rater: str, number: int | None = None) -> Item | None:
-        """Return the next question without any input of the rater, after this one and then from the first."""
+        """Find the next question without any input of the rater, after question ``number`` and then from the first."""
         queue = self._queues[rater]
         at = next((i for i, item in enumerate(queue) if item.number == number), -1) + 1
         return next((item for item in queue[at:] + queue[:at] if not any(self.latest(rater, item))), None)
 
     def progress(self, rater: str) -> RaterProgress:
-        """Count finished questions, and predict the time for the rest at the rater's own pace."""
+        """Count the rater's finished questions, and predict the time for the rest at the rater's pace."""
         queue = self._queues[rater]
         done = [item for item in queue if self.is_done(rater, item)]
         seconds = [sum(row.seconds or 0 for row in self.latest(rater, item) if row) for item in done]
@@ -150,7 +150,7 @@ class RatingSession:
         return RaterProgress(len(done), len(queue), sum(self.is_passed(rater, item) for item in queue), seconds_left)
 
     def save(self, rater: str, item: Item, opinions: Sequence[Opinion], *, seconds: float | None = None) -> bool:
-        """Save all of a rater's opinions or none. Returns whether any was new.
+        """Save all of a rater's opinions or none. Returns whether an opinion was new.
 
         Raises:
             UsageError: a value is not on the scale, or an answer does not exist.
@@ -166,7 +166,7 @@ class RatingSession:
         """Undo the rater's last opinions by adding a revision.
 
         Returns:
-            The question and the place; None if the rater has saved none since the journal began.
+            The question and the position, or None if the rater has saved no opinion since the journal began.
         """
         with self._lock:
             steps = self._undo_steps.get(rater)
@@ -182,7 +182,7 @@ class RatingSession:
             return self._items[rows[0].item], rows[0].shown_at or 0
 
     def _keys(self, rater: str, item: Item) -> list[list[RatingKey]]:
-        """Keys of the rows that hold an opinion, by place; cached."""
+        """Return the keys of the rows that store an opinion, by position. They are cached."""
         keys = self._keys_of_items.get((rater, item.number))
         if keys is None:
             keys = self._keys_of_items[rater, item.number] = self._make_keys(rater, item)
@@ -237,7 +237,7 @@ class RatingSession:
         return None, None if value is None else str(value), judged_at
 
     def _next_time(self) -> datetime:
-        """A time later than all existing ratings, because ratings with the same time belong together."""
+        """Return a time later than all ratings, because ratings with the same time belong together."""
         self._last_time = max(datetime.now(UTC), self._last_time + timedelta(microseconds=1))
         return self._last_time
 

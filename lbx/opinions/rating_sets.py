@@ -1,12 +1,12 @@
-"""Sets of questions to rate: their choice, their names, and their answers in each rater's order.
+"""Sets of questions to rate: choice of questions, names of sets, and answers in each rater's order.
 
-All orders are drawn from the set's seed: the same command gives the same set, and every rater the same letters again.
+All orders are drawn from the set's seed, so that the same command gives the same set, and each rater the same letters.
 Raters see answers as A, B or C, with a separate order per rater and question, never by name. A set is named by the hash
-of its content, so changed answers make another set.
+of its content, so that changed answers make another set.
 
-Rounds of judges have such names, too. Both contents include the names of runs: a judge that continues after a change of
-runs must find its rounds again, or it would judge the same answers twice. A merge refuses two sets of one name with
-different contents.
+Rounds of judges are also named by a hash. The hashed contents include the names of runs. After runs are renamed, rounds
+are renamed too, because a judge that continues would otherwise judge the same answers twice, and a merge refuses
+two sets of the same name with different contents.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import RoundSample, canonical_json, sha256_text
-from lbx.benchmarks.base.benchmark import BY_NAME, marks_in, needs_model
+from lbx.benchmarks.base.benchmark import MARKS_BY_NAME, marks_in, needs_model
 from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.opinions.rating_rows import RatingItemRow, RatingSetRow
 from lbx.opinions.rounds import task_text
 from lbx.results import Store
-from lbx.results.read.answers import matches_pattern
+from lbx.results.read.stored_answers import matches_pattern
 from lbx.results.rows import stored_sample
 from lbx.results.whole.edits import read_rounds
 
@@ -37,7 +37,7 @@ CRITERIA = {
     SCORE: "How well is the question answered, according to the document?",
     PAIR: "Which answer is better, according to the document?",
 }
-"""{kind: question that a rating answers, unless the set has its own}."""
+"""{kind: default of the question that a rating answers}"""
 VERDICTS = ("answer", "against", "tie", "both_bad")
 
 
@@ -50,13 +50,13 @@ class RatingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question with its answers to rate; a pair has two.
+    """A question with the answers to rate. A pair is an item with two answers.
 
     Attributes:
-        number: in its set, from 0.
-        document: hash of the question's document; "" if unknown.
-        task_text: the question, or without one the official prompt without its document; "" without a bundle.
-        for_all: whether every rater gets it, to measure their agreement.
+        number: index in the set, from 0.
+        document: hash of the question's document, or "" if unknown.
+        task_text: the question, or else the official prompt without the document, or "" without a bundle.
+        for_all: whether all raters get the question, to measure agreement.
     """
 
     number: int
@@ -76,24 +76,24 @@ class Item:
 
     @property
     def document_key(self) -> str:
-        """The document's hash, or the question's if the document is unknown."""
+        """Hash of the document, or of the question's name if the document is unknown."""
         return self.document or sha256_text(self.name)
 
     def meta(self) -> dict[str, Any]:
-        """Value of the column ``meta`` in ``rating_items``."""
+        """Build the value of the column ``meta`` of ``rating_items``."""
         answers = [{"run_id": a.run_id, "iteration": a.iteration, "sha256": sha256_text(a.text)} for a in self.answers]
         return {"answers": answers, "for_all": self.for_all, "document_sha256": self.document}
 
 
 @dataclass(frozen=True)
 class RatingSet:
-    """Questions to rate.
+    """A set of questions to rate.
 
     Attributes:
-        source: "human", "llm", "both", "open" or "all".
-        low, high: the ends of the scale; not used for pairs.
-        criterion: question that a rating answers, shown to raters; "" for the default of its kind.
-        raters_per_item: number of raters of a question with ``for_all`` unset; None: all raters.
+        source: selection of the questions: "human", "llm", "both", "open" or "all".
+        low, high: ends of the scale, which pairs do not use.
+        criterion: question that a rating answers, shown to raters, or "" for the default of ``kind``.
+        raters_per_item: number of raters of a question with ``for_all`` unset, or None for all raters.
     """
 
     kind: str
@@ -113,7 +113,7 @@ class RatingSet:
 
     @cached_property
     def set_id(self) -> str:
-        """Hash of its content, without the bundle, which only shows documents."""
+        """Hash of the set's content, without the bundle, which is used only to show documents."""
         row, items = self.rows("")
         return set_id_of(row.values(), [item.values() for item in items])
 
@@ -140,14 +140,14 @@ class RatingSet:
         return row, items
 
     def answer_groups(self, item: Item, rater: str) -> list[tuple[RatingAnswer, ...]]:
-        """Answers in this rater's order; equal answers form one group and are rated together."""
+        """Return an item's answers in a rater's order. Equal answers form a group and are rated together."""
         groups: dict[str, list[RatingAnswer]] = {}
         for answer in item.answers:
             groups.setdefault(answer.text, []).append(answer)
         return sorted(map(tuple, groups.values()), key=lambda group: self._draw(rater, item.number, group[0].run_id))
 
     def queue(self, rater: str, raters: Sequence[str]) -> list[Item]:
-        """A rater's questions: documents in the rater's own order, all questions about a document together."""
+        """List a rater's questions: documents in the rater's order, all questions about a document together."""
         assignments = self._assign_documents(raters)
         mine = [item for item in self.items if item.for_all or rater in assignments[item.document_key]]
         documents = dict.fromkeys(item.document_key for item in mine)
@@ -155,9 +155,9 @@ class RatingSet:
         return sorted(mine, key=lambda item: (order[item.document_key], item.number))
 
     def _assign_documents(self, raters: Sequence[str]) -> dict[str, set[str]]:
-        """Assign each document to the raters with the fewest questions so far; returns {document: its raters}.
+        """Assign each document to the raters with the fewest questions so far. Returns {document: raters}.
 
-        Documents stay whole because reading takes long.
+        The questions about a document stay together, because reading a document takes long.
         """
         each = min(self.raters_per_item or len(raters), len(raters))
         load = dict.fromkeys(raters, 0)
@@ -177,13 +177,13 @@ class RatingSet:
 
 
 def set_id_of(rating_set: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> str:
-    """Hash of a set's row and its items' rows, which have no set yet ("")."""
+    """Compute the name of a set, which contains the hash of the set's row and of the items' rows with ``set_id`` ""."""
     content = {**rating_set, "created_at": "", "bundle_digest": ""}
     return f"{rating_set['kind']}-{sha256_text(canonical_json([content, items]))[:12]}"
 
 
 def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[Item, ...]:
-    """Mark all questions of random documents as for all raters, up to about this share of the questions."""
+    """Set ``for_all`` for all questions about random documents, up to about this share of the questions."""
     target = share * len(items)
     documents: dict[str, set[int]] = {}
     for item in items:
@@ -197,7 +197,7 @@ def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[It
 
 
 def make_pairs(items: Iterable[Item]) -> tuple[list[Item], int]:
-    """Make an item of each pair of different answers to a question, and count the equal pairs left out."""
+    """Make an item of each pair of different answers to a question, and count the equal pairs that are left out."""
     pairs: list[Item] = []
     equal = 0
     for item in items:
@@ -232,8 +232,8 @@ def make_rating_set(
 
     Args:
         runs: () for all runs with answers in the file.
-        questions: "human", "llm", "both", "open" or "all"; None for the first of human, open, all that has any.
-        patterns: see ``store.answers.Choice``.
+        questions: "human", "llm", "both", "open" or "all", or None for the first of human, open, all with a question.
+        patterns: see ``lbx.results.read.stored_answers.AnswerFilter``.
         limit: number of questions.
         criterion: see ``RatingSet``.
 
@@ -241,7 +241,7 @@ def make_rating_set(
         The set, and the number of pairs left out because their answers are equal.
 
     Raises:
-        UsageError: there are no questions, or fewer than two runs for pairs.
+        UsageError: no question can be rated, or pairs are requested for fewer than two runs.
     """
     answers = _answered_questions(store, runs, patterns, bundle)
     runs = tuple(runs or dict.fromkeys(sorted(answer.run_id for _, item in answers for answer in item.answers)))
@@ -266,7 +266,7 @@ def make_rating_set(
 def _answered_questions(
     store: Store, runs: Sequence[str], patterns: Sequence[str], bundle: Bundle | None
 ) -> list[tuple[frozenset[str], Item]]:
-    """Questions with their marks and the first answer of each run, in the data's order."""
+    """Return answered questions with marks and the first answer of each run, in the data's order."""
     rows = store.query(
         f"""
         SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, coalesce(g.output, '') AS output, s.question,
@@ -312,17 +312,17 @@ def _question(rows: Sequence[Mapping[str, Any]], bundle: Bundle | None) -> tuple
 
 def _select_questions(common: Sequence[tuple[frozenset[str], Item]], questions: str | None) -> tuple[str, list[Item]]:
     for name in (questions,) if questions else ("human", "open", "all"):
-        allowed_marks = {*BY_NAME.get(name, ("open",))}
+        allowed_marks = {*MARKS_BY_NAME.get(name, ("open",))}
         if selection := [item for marks, item in common if name == "all" or marks & allowed_marks]:
             return name, selection
     return questions or "all", []
 
 
 def documents(bundle: Bundle, items: Collection[Item]) -> dict[str, str]:
-    """{``Item.document_key``: text} for documents in the bundle.
+    """Return {``Item.document_key``: document} for the items' documents in the bundle.
 
-    For a question without a known document (an import), use the bundle's sample with the same name and wording. The
-    documents of families that need a model are left out.
+    For an imported question without a document, the document of the bundle's sample with the same name and wording is
+    used. Documents of benchmarks that need a model are left out.
     """
     texts: dict[str, str] = {}
     for benchmark, task in sorted({(item.benchmark, item.task) for item in items}):
@@ -346,16 +346,16 @@ RoundKey = tuple[str, str]
 
 
 def renamed_rounds(store: Store, old: str, new: str) -> dict[RoundKey, str]:
-    """Return {round: its name after a change of a run's name}, read before that change.
+    """Return {round: new name} for the renaming of a run, before the run is renamed.
 
-    A round on an answer that has changed since gets another new name, because no judge is asked about it again.
+    A round on an answer that has changed since gets an arbitrary new name, because no judge is asked about it again.
     """
     names: dict[RoundKey, str] = {}
     for row in read_rounds(store, old):
         key, round_, rubric_sha256 = (row["task"], row["sample_id"]), _round_of(row), row["rubric_sha256"] or ""
-        if round_.name(rubric_sha256) == key[1]:
+        if round_.round_id(rubric_sha256) == key[1]:
             run_id, against = (new if name == old else name for name in (round_.run_id, round_.against_run_id))
-            names[key] = replace(round_, run_id=run_id or "", against_run_id=against).name(rubric_sha256)
+            names[key] = replace(round_, run_id=run_id or "", against_run_id=against).round_id(rubric_sha256)
         else:
             names.setdefault(key, sha256_text(canonical_json([key[1], new]))[: len(key[1])])
     return names
@@ -385,7 +385,7 @@ def _round_of(row: Mapping[str, Any]) -> Round:
 
 
 def content_set_ids(store: Store) -> dict[str, str]:
-    """Return {set of ratings: the hash of its content}; a set with a name of its own has another name."""
+    """Return {set of ratings: name by the set's content}, which differs from the name that a user gave."""
     rows = store.query("SELECT * FROM rating_items ORDER BY set_id, item").dicts()
     items: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:

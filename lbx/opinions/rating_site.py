@@ -1,4 +1,4 @@
-"""Pages of `lbx rate`: one question after another, with anonymous answers; each rating is saved before it is shown."""
+"""Pages of `lbx rate`, which show a question after another with anonymous answers, and save ratings before showing."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _VERDICTS = {"a": "A is better", "b": "B is better", "tie": "a tie", "both_bad": "both bad"}
 _VERDICT_KEYS = {"a": "a", "b": "b", "tie": "t", "both_bad": "x"}
 _Rating = tuple[int, int | str]
-"""Place and value of a rated answer."""
+"""Position and value of a rated answer."""
 
 
 class RatingPages:
     """Routes of a rating set's pages.
 
     Args:
-        documents: Documents by ``Item.document_key``.
+        documents: documents by ``Item.document_key``.
     """
 
     def __init__(self, session: RatingSession, documents: Documents, *, reference_open: bool = False) -> None:
@@ -184,7 +184,7 @@ class RatingPages:
         return opinions
 
     def _parse_button(self, button: str) -> _Rating | None:
-        """Parse place and value of a rating button; return None for other buttons."""
+        """Parse position and value of a rating button. Returns None for other buttons."""
         if self._session.set.kind == SCORE:
             match = re.fullmatch(r"rate-([0-9]{1,3})-(-?[0-9]{1,6})", button)
             value: int | str = int(match[2]) if match else 0
@@ -215,7 +215,7 @@ class RatingPages:
         return self._session.queue(rater).index(item) + 1
 
     def _next_answer(self, rater: str, item: Item, rating: _Rating | None) -> int:
-        """Return the place of the next answer without a rating, else the place after the rated answer."""
+        """Return the position of the next answer without a rating, else the position after the rated answer."""
         values = self._session.values(rater, item)
         open_ = [position for position, value in enumerate(values) if value is None]
         if rating is None:
@@ -233,7 +233,7 @@ class RatingPages:
 
 
 def letter(position: int) -> str:
-    """Letters for an answer: A to Z, then AA, AB ..."""
+    """Return the letters for the answer at a position: A to Z, then AA, AB ..."""
     return (letter(position // 26 - 1) if position >= 26 else "") + LETTERS[position % 26]
 
 

@@ -1,4 +1,4 @@
-"""The reports of judges and raters."""
+"""Definitions of the reports on judges and raters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lbx.base.columns import Column
 from lbx.base.units import format_count
-from lbx.opinions import agreement, tables
+from lbx.opinions import agreement, result_rows
 from lbx.report.draw.charts import Point, Series, dots, heat
 from lbx.report.draw.figures import Figure, FigureSource, point_of_row, run_series
 from lbx.report.format.labels import Row
@@ -59,7 +59,7 @@ def _agreement_notes(table: Table) -> list[str]:
 
 
 def _draw_judge_results(source: FigureSource) -> Iterator[Figure]:
-    """Draw win rates against each opponent, and mean ratings, judge by judge."""
+    """Draw charts of win rates against each opponent, and of mean ratings, judge by judge."""
     rows = [row for row in source.rows("judge_results") if row["task"] is None and row["questions"] == "all"]
     rows.sort(key=lambda row: (row["judge_id"], row["run_id"]))
     yield from _matrices(source, [(row, f"{row['label_judge']}, {row['fitness']}") for row in rows])
@@ -75,7 +75,7 @@ def _draw_judge_results(source: FigureSource) -> Iterator[Figure]:
 
 
 def _draw_rating_results(source: FigureSource) -> Iterator[Figure]:
-    """Draw win rates and mean ratings, set by set."""
+    """Draw charts of win rates and mean ratings, set by set."""
     rows = [row for row in source.rows("rating_results") if row["task"] is None]
     yield from _matrices(source, [(row, row["set_id"]) for row in rows])
     series_of: dict[str, list[tuple[str, Series]]] = {}
@@ -91,8 +91,8 @@ def _draw_rating_results(source: FigureSource) -> Iterator[Figure]:
 def _matrices(source: FigureSource, rows: Sequence[tuple[Row, str]]) -> Iterator[Figure]:
     """Draw a matrix of win rates for each judge or set with several opponents.
 
-    A pair that was judged in one direction has its reverse as a derived value: draws count half, so that both add up to
-    100.
+    The win rate of a pair that was judged in only one direction is also shown reversed. Draws count half, so that both
+    values add up to 100.
     """
     pairs_of: dict[tuple[str, str], dict[tuple[str, str], Point]] = {}
     for row, judge in rows:
@@ -152,7 +152,7 @@ JUDGE_RESULTS = Report(
     ),
     notes=judge_notes,
     empty="No judge has judged any answers yet.",
-    rows=tables.results,
+    rows=result_rows.build_judge_results,
     draw=_draw_judge_results,
     page=PagePlace("Judges and people", 6),
 )
@@ -178,7 +178,7 @@ JUDGE_BIAS = Report(
     ),
     notes=_judge_bias_notes,
     empty="No judge has compared two answers yet.",
-    rows=tables.bias,
+    rows=result_rows.build_judge_bias,
     page=PagePlace("Judges and people", 7),
 )
 
@@ -203,7 +203,7 @@ RATING_RESULTS = Report(
     ),
     empty="This file has no ratings. They are stored when the rating page is closed. After a killed session, store "
     "them with lbx rate RESULTS --collect.",
-    rows=tables.ratings,
+    rows=result_rows.build_rating_results,
     draw=_draw_rating_results,
     has_ratings=True,
     page=PagePlace("Judges and people", 8),
@@ -228,7 +228,7 @@ AGREEMENT = Report(
     ),
     notes=_agreement_notes,
     empty="No two judges or raters have judged the same answers yet.",
-    rows=agreement.table,
+    rows=agreement.build_agreement,
     has_ratings=True,
     page=PagePlace("Judges and people", 9),
 )

@@ -1,11 +1,11 @@
-"""Rounds for a judge, made from stored answers.
+"""Building of a judge's rounds from stored answers.
 
-The rounds of a question are consecutive, starting with rounds that show the opponent's answer first: the prompts of all
-models then share everything before the model's own answer. On published answers, a judge reads only a third of its
-prompt tokens this way.
+The rounds of a question are consecutive, starting with rounds that show the opponent's answer first. The prompts of all
+models then share the text before the model's own answer. On published answers, a judge thereby computes only a third of
+the prompt tokens.
 
-A sample without a question has the official prompt as its text, with a placeholder for the document. Judges from a
-judged model's family are detected, because judges prefer answers like their own.
+For a sample without a question, the official prompt with a placeholder for the document is shown. Judges from a judged
+model's family are detected, because judges prefer answers like their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks.base.benchmark import BY_NAME, MARKS, copy_pairs, has_copies, marks_in, needs_model
+from lbx.benchmarks.base.benchmark import MARKS, MARKS_BY_NAME, copy_pairs, has_copies, marks_in, needs_model
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
@@ -37,7 +37,7 @@ _PROBE = (
 
 @dataclass(frozen=True, slots=True)
 class JudgedModel:
-    """A model with judged answers; "" for facts missing from its run."""
+    """A model with judged answers. Facts that the run does not record are ""."""
 
     run_id: str
     model: str
@@ -47,12 +47,12 @@ class JudgedModel:
 
 
 def tokenizer_sha256(tokenizer: Tokenizer) -> str:
-    """Hash of a tokenizer's output for a text in many scripts, independent of its file format."""
+    """Compute the hash of a tokenizer's output for a text in many scripts, which is independent of file formats."""
     return sha256_text(canonical_json(tokenizer.encode(_PROBE, special=False)))
 
 
 def judged_models(store: Store, run_ids: Sequence[str]) -> list[JudgedModel]:
-    """Models of runs in a results file."""
+    """Read the models of runs in a results file."""
     query = "SELECT model, settings, hardware FROM runs WHERE run_id = ?"
     return [
         _judged_model(run_id, model, json.loads(settings), json.loads(hardware))
@@ -61,8 +61,8 @@ def judged_models(store: Store, run_ids: Sequence[str]) -> list[JudgedModel]:
     ]
 
 
-def same_family(judge: RunRow, models: Sequence[JudgedModel]) -> list[str]:
-    """Return the runs of the judge's own model, or of a model with its architecture and tokenizer."""
+def same_family_runs(judge: RunRow, models: Sequence[JudgedModel]) -> list[str]:
+    """List the runs of the judge's model, or of a model with the same architecture and tokenizer."""
     judge_model = _judged_model(judge.run_id, judge.model, judge.settings, judge.hardware)
     return [model.run_id for model in models if _is_same_family(judge_model, model)]
 
@@ -85,12 +85,12 @@ _QUESTION = "{the question}"
 
 
 def task_text(bundle: Bundle | None, sample: Sample, document: str) -> str:
-    """Return a stored sample's question, or else its official prompt, which may ask for a summary.
+    """Return a stored sample's question, or else the official prompt, which may ask for a summary.
 
-    "" if the bundle lacks the prompt, or if the question is unknown: an import without its data.
+    Returns "" if the bundle lacks the prompt, or if the question is unknown, as for an import without data.
 
     Args:
-        document: hash of the sample's document; "" if unknown.
+        document: hash of the sample's document, or "" if unknown.
     """
     family = BENCHMARKS.get(sample.benchmark)
     known = family is not None and family.catalogue.has_task(sample.task) and not needs_model(family)
@@ -106,12 +106,12 @@ def task_text(bundle: Bundle | None, sample: Sample, document: str) -> str:
 
 
 QuestionKey = tuple[str, str, str]
-"""(benchmark, task, sample id)."""
+"""(benchmark, task, sample id)"""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredQuestion:
-    """A stored sample; ``document`` is its hash, "" if unknown."""
+    """A stored sample with the hash of the document, or "" if the document is unknown."""
 
     sample: Sample
     document: str
@@ -127,11 +127,11 @@ class StoredQuestion:
 
 @dataclass(slots=True)
 class RunAnswers:
-    """A run's answers.
+    """Answers of a run for a judge.
 
     Attributes:
-        questions: in the data's order.
-        texts: {sample: {iteration: answer}}, without failed answers.
+        questions: answered questions, in the data's order.
+        texts: {question: {iteration: answer}}, without failed answers.
     """
 
     run_id: str
@@ -139,18 +139,18 @@ class RunAnswers:
     texts: dict[QuestionKey, dict[int, str]] = field(default_factory=dict)
 
     def has_repetitions(self) -> bool:
-        """Whether questions were asked several times; if not, a second answer is to a question's second copy."""
+        """Whether questions were asked several times. If not, a second answer is to a question's second copy."""
         return any(len(texts) > 1 for key, texts in self.texts.items() if not has_copies(self.questions[key].marks))
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionChoice:
-    """Questions to judge.
+    """Choice of questions to judge.
 
     Attributes:
         questions: "llm", "human", "both" or "open".
-        tasks: names and patterns.
-        limit: number of questions of each task.
+        tasks: names and patterns of tasks.
+        limit: maximum number of questions of each task.
         both_orders: whether each pair is shown in both orders.
     """
 
@@ -166,17 +166,17 @@ class QuestionChoice:
         if self.questions == "open":
             family = BENCHMARKS.get(sample.benchmark)
             return family is None or family.catalogue.is_open(sample.task)
-        return any(mark in question.marks for mark in BY_NAME[self.questions])
+        return any(mark in question.marks for mark in MARKS_BY_NAME[self.questions])
 
 
 @dataclass(slots=True)
 class Rounds:
-    """Rounds, and counts for messages.
+    """Rounds of a judge, and counts for messages.
 
     Attributes:
         questions: number of judged questions.
-        missing: {run: number of missing or failed answers to them}.
-        empty: {run: number of answers that are only white space, which are judged unchanged}.
+        missing: {run: number of missing or failed answers to the judged questions}.
+        empty: {run: number of answers of only white space, which are judged unchanged}.
         without_task: number of questions without a text or a prompt in the bundle.
     """
 
@@ -211,10 +211,10 @@ def make_rounds(
     """Make the rounds of a judge.
 
     Args:
-        bundle: has the prompts of samples without a question.
+        bundle: source of the prompts of samples without a question.
 
     Raises:
-        UsageError: there are no rounds, or the rubric is of the other kind.
+        UsageError: no question can be judged, or the rubric does not fit ``against``.
     """
     _check_kind(rubric, against)
     result, counts = Rounds(), Counter[tuple[str, str]]()
@@ -275,7 +275,7 @@ def _question_rounds(
 def _iteration_pairs(
     question: StoredQuestion, run: RunAnswers, against: RunAnswers | None, choice: QuestionChoice
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """(iteration, opponent's iteration, marks) of each pair; for answers to copies of a question, one pair per copy."""
+    """Yield (iteration, opponent's iteration, marks) of each pair. Answers to copies of a question pair by copy."""
     answers = run.texts[question.key]
     opponents = against.texts[question.key] if against else {0: ""}
     runs = (run, against) if against else (run,)
@@ -283,7 +283,7 @@ def _iteration_pairs(
         for i in sorted(answers):
             yield i, i if i in opponents else min(opponents), question.marks
         return
-    selected_marks = BY_NAME.get(choice.questions, MARKS)
+    selected_marks = MARKS_BY_NAME.get(choice.questions, MARKS)
     for (i, j), marks in copy_pairs(question.marks, answers, opponents).items():
         if any(mark in selected_marks for mark in marks):
             yield i, j, marks
@@ -301,7 +301,7 @@ def _no_rounds_error(
 ) -> UsageError:
     names = ", ".join(run.run_id for run in judged_runs)
     runs = f"{names} and {against.run_id} did not both answer" if against else f"{names} did not answer"
-    marks = BY_NAME.get(choice.questions, ())
+    marks = MARKS_BY_NAME.get(choice.questions, ())
     kind = " or ".join(f'marked "{mark}"' for mark in marks) or "open"
     tasks = "" if "all" in choice.tasks else f" in {', '.join(choice.tasks)}"
     fix = "Choose other questions: --questions llm, human, both or open."
@@ -314,7 +314,7 @@ def _no_rounds_error(
 
 
 def _matches(sample: Sample, name: str) -> bool:
-    """Whether a sample belongs to the benchmark, "benchmark/task", pattern or "all" in ``name``."""
+    """Whether a sample belongs to ``name``: a benchmark, "benchmark/task", a pattern or "all"."""
     benchmark, _, task = name.partition("/")
     if name == "all":
         return True
@@ -325,7 +325,7 @@ def _matches(sample: Sample, name: str) -> bool:
 
 
 def _task_order(key: Sequence[str]) -> tuple[int, str, int, str]:
-    """Sort key for the order of the papers, as in official files."""
+    """Build the sort key for the order of the papers, as in official files."""
     benchmark, task, *_ = key
     families = list(BENCHMARKS)
     tasks = family.catalogue.names if (family := BENCHMARKS.get(benchmark)) else ()
@@ -336,5 +336,5 @@ def _task_order(key: Sequence[str]) -> tuple[int, str, int, str]:
 
 
 def has_length_hint(settings: str) -> bool:
-    """Whether a run's prompts gave the length of the reference, by a row's settings as JSON."""
+    """Whether a run's prompts gave the length of the reference, according to the run's settings as JSON."""
     return json.loads(settings).get("length_hint") is not False

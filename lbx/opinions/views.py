@@ -1,7 +1,7 @@
 """SQL of the views of judgements and ratings, which ``lbx.results.views`` adds to a results file.
 
-A judge is a run with samples of the benchmark "judge". A row of ``rounds`` names the judged answer of each. Judgements
-of an answer that has changed since (not ``current``) stay in ``judgements``, but no number includes them.
+A judge is a run with samples of the benchmark "judge". For each sample, a row of ``rounds`` names the judged answer.
+Judgements of an answer that has changed since (not ``current``) stay in ``judgements``, but no number includes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANSWER_HASH = "coalesce({row}.output_sha256, sha256(coalesce({row}.output, '')))
 
 
 def _is_same_answer(generation: str, side: str) -> str:
-    """SQL condition that a stored answer is still the one that was judged; true if the file lacks the answer."""
+    """Build the SQL condition that a stored answer is unchanged since the judgement, or missing from the file."""
     judged = f"d.{side}_sha256"
     return (
         f"({generation}.run_id IS NULL OR {judged} IS NULL "

@@ -1,1 +1,1 @@
-"""From the results file to tables. Reads, never runs."""
+"""Reports: tables, charts and pages of a results file, without running models."""

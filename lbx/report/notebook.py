@@ -1,4 +1,4 @@
-"""Results files for notebooks: reports as objects, tables and views as relations."""
+"""Results files in notebooks: reports as objects, and tables and views as DuckDB relations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Chart:
-    """Charts of a report, which notebooks show.
+    """Charts of a report, which notebooks show as a picture.
 
     Attributes:
         svg: The charts as a self-contained SVG file.
@@ -50,11 +50,11 @@ class Chart:
         """Write the charts to a file.
 
         Args:
-            path: With the ending .svg, or .png, which needs ``lbx[png]``.
+            path: Path with the ending .svg or .png. The latter needs ``lbx[png]``.
 
         Raises:
             UsageError: The path has another ending.
-            LbxError: PNG cannot be drawn here.
+            LbxError: The renderer for PNG is not installed, or finds no font.
         """
         path = Path(path)
         if path.suffix not in (".svg", ".png"):
@@ -69,9 +69,9 @@ class Report:
     ``str(report)`` is the output of ``lbx report``, fitted to the terminal.
 
     Attributes:
-        progress: Progress of unfinished runs, "" without any.
-        notes: Notes from the file, in addition to those on the rows.
-        figures: The charts that ``chart`` joins.
+        progress: Progress of unfinished runs, or "" if all are finished.
+        notes: Notes from the file, in addition to notes on the rows.
+        figures: The figures that ``chart`` joins.
     """
 
     name: str
@@ -82,12 +82,12 @@ class Report:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns, as in csv."""
+        """Names of the columns, as in CSV."""
         return list(self.table.columns)
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """Unrounded values."""
+        """Rows of unrounded values."""
         return list(self.table.rows)
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class Report:
         return with_progress(sheets, self.progress)
 
     def chart(self) -> Chart:
-        """Return the report's charts. Raises UsageError if it has none, or too few rows."""
+        """Draw the charts of the report. Raises UsageError if it has no charts, or too few rows."""
         drawings.check_figures([self.name], self.figures)
         title = headline(reports.REPORTS[self.name].caption, self.progress)
         return Chart(drawings.svg_file(title, self.figures))
@@ -132,18 +132,18 @@ def _import_library(name: str) -> Any:
 
 
 class Results(Relations):
-    """A results file, open for reading. Use it as a context manager.
+    """Results file, open for reading. Use it as a context manager.
 
-    ``results.report("leaderboard")`` is a report. As a mapping, it has tables and views as DuckDB relations:
+    ``results.report("leaderboard")`` is a report. As a mapping, it contains tables and views as DuckDB relations:
     ``results["task_scores"].fetchall()`` is a list of rows, ``.df()`` a pandas DataFrame if pandas is installed.
-    Relations are lazy, and invalid once the file is closed; reports stay valid.
+    Relations are lazy, and invalid once the file is closed. Reports stay valid.
     """
 
     def report(self, name: str, **options: Any) -> Report:
         """Read a report.
 
         Args:
-            name: As for ``lbx report``: "leaderboard", "task_scores", "comparison", ...
+            name: Name of the report as for ``lbx report``: "leaderboard", "task_scores", "comparison", ...
             options: Fields of ``lbx.report.query.ReportQuery``: runs, tasks, baseline, margin, ...
 
         Raises:
@@ -177,9 +177,9 @@ def _make_query(store: Store, name: str, options: dict[str, Any]) -> ReportQuery
 
 
 def open_results(path: str | os.PathLike[str]) -> Results:
-    """Open a results file as ``Results``; of a file that is being written, only committed data is read.
+    """Open a results file as ``Results``. If the file is being written, only committed data is read.
 
     Raises:
-        StoreError: It is not a results file.
+        StoreError: The file is not a results file.
     """
     return Results(open_with_numbers(Path(path)))

@@ -12,16 +12,16 @@ from typing import Any
 from lbx.base.columns import Column
 from lbx.base.marks import WORST_FIRST
 from lbx.base.visible import as_command
-from lbx.report.format.cells import cell_text, sheet
 from lbx.report.format.labels import with_labels
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import cell_text, sheet
 from lbx.report.format.terminal import lines
 from lbx.report.pairs import MOST_RUNS, runs_unlike
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, recommended_reports
 from lbx.report.rows.board import BOARD, BOARDS
 from lbx.report.rows.failures import FAILURES
-from lbx.report.rows.guards import counts
+from lbx.report.rows.guards import mark_counts
 from lbx.report.rows.harness import summaries
 from lbx.report.rows.leaderboard import LEADERBOARD
 from lbx.report.rows.length_curve import LENGTH_CURVE
@@ -29,13 +29,13 @@ from lbx.report.rows.paper import OVERALL_COLUMNS, PAPER, average_numbers, has_p
 from lbx.results import Store, Table
 
 REPORTS_READ = (LEADERBOARD.name, PAPER.name, BOARD.name, LENGTH_CURVE.name)
-"""Reports with rows on the screen; their options apply to it."""
+"""Reports with rows on the screen. The options of these reports apply to the overview."""
 SCREEN = 60
 """Height of the screen in lines."""
 
 _WIDTH = 80
 _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))
-"""(runs in a benchmark's leaderboard, runs in its averages); the first pair that fits on the screen is used."""
+"""Pairs (runs in a benchmark's leaderboard, runs in the averages). The first pair that fits on the screen is used."""
 _LONGEST_MESSAGE = 70
 _OFFICIAL = Column("official", "official", "number", interval=True)
 _FAILURES = r"""
@@ -49,7 +49,7 @@ _FAILURES = r"""
 
 
 def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
-    """Return the parts of the screen, with the best runs of each benchmark, up to the screen's height."""
+    """Make the sheets of the overview, with as many of the best runs of each benchmark as the screen can show."""
     board, paper = LEADERBOARD.read(store, query), with_labels(store, read_paper(store, query))
     among = {row["run_id"] for row in board.dicts()}
     failures = list(_failures(store, query.runs, among))
@@ -60,7 +60,7 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
         opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
         return [*opinions, *failures, more] if opinions else [sheet(LEADERBOARD, board)]
     averages = _averages(paper)
-    marks = with_labels(store, counts(store, query), among)
+    marks = with_labels(store, mark_counts(store, query), among)
     rest = [*_fault_counts(marks), *failures, more]
     for most, most_averages in _SHARES:
         parts = [_best_runs(board, most), *_first_rows(averages, most_averages), *rest]
@@ -92,9 +92,9 @@ def _first_rows(averages: Sequence[Sheet], most: int) -> Iterator[Sheet]:
 
 
 def _averages(numbers: Table) -> list[Sheet]:
-    """Return a table of the paper's averages for each benchmark, ordered by the overall average.
+    """Make a sheet of the paper's averages for each benchmark, ordered by the overall average.
 
-    The overall average is omitted, as the leaderboard has it. The last columns are dropped on narrow screens.
+    The overall average is omitted, because the leaderboard shows it. On narrow screens the last columns are dropped.
     """
     average_sheets = []
     for benchmark, rows in average_numbers(numbers).items():
@@ -171,13 +171,13 @@ def _short(message: str) -> str:
 
 
 def _opinions(store: Store) -> list[str]:
-    """Return the names of the non-empty reports of judges and raters."""
+    """Names of the reports of judges and raters that are not empty."""
     ((judged, rated),) = store.query("SELECT (SELECT count(*) FROM judges), (SELECT count(*) FROM ratings)").rows
     return [name for name, count in (("judge_results", judged), ("rating_results", rated)) if count]
 
 
 def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
-    """Return the reports to read next, without empty ones; ``rows_of`` maps some reports to whether they have rows."""
+    """Names of the reports to read next, without empty ones. ``rows_of``: {report: whether it contains rows}."""
     benchmarks = {row["benchmark"] for row in board.dicts()}
     boards = [name for name, benchmark_board in BOARDS.items() if benchmark_board.benchmark in benchmarks]
     tables = {BOARD.name: boards, LENGTH_CURVE.name: [LENGTH_CURVE.name]}
@@ -197,9 +197,9 @@ def _more(store: Store, board: Table, results: Path, views: Sequence[str]) -> Sh
 
 
 def _comparison(store: Store, board: Table) -> Sequence[str]:
-    """Return the comparison report's arguments, with the best run as the baseline if there are many runs.
+    """Arguments of a command that compares the runs, with the best run as baseline if there are many runs.
 
-    Returns () if the report would refuse to compare them.
+    Returns () if the report would refuse to compare these runs.
     """
     runs = [run for (run,) in store.query("SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id").rows]
     if len(runs) < 2 or not board.rows:

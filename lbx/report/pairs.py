@@ -1,4 +1,4 @@
-"""Pairs of runs: which to compare, whether their prompts and settings match, and their numbers on common samples."""
+"""Pairs of runs to compare, checks that prompts and settings match, and the runs' numbers on common samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lbx.base.errors import UsageError
 from lbx.base.number import ALL as ONLY_GROUP
 from lbx.base.number import OVERALL, NumberKey, group_number, task_number
-from lbx.benchmarks.base.aggregates import Array, Bools, first_overall
+from lbx.benchmarks.base.aggregates import Array, Bools, overall_number
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.rows.harness import harness_differences
@@ -25,11 +25,11 @@ from lbx.results.views import MODE_OF_RUN
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
 MOST_RUNS = 6
-"""Maximum number of runs without a baseline: the table of all pairs of more runs is unreadable."""
+"""Maximum number of runs without a baseline, because a table of more pairs would be unreadable."""
 
 
 def select_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
-    """Pair the baseline with each other run, or all runs with each other without a baseline."""
+    """Select the pairs to compare: the baseline with each other run, or without a baseline each two runs."""
     if other := open_baseline(store, query):
         return [(baseline, run) for run, baseline in other.names.items()]
     run_ids = [
@@ -43,7 +43,7 @@ def select_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
         others = [find_run(store, run) for run in query.runs] or run_ids
         return [(baseline, run) for run in dict.fromkeys(others) if run != baseline]
     runs = [run for run in run_ids if not query.runs or run in query.runs]
-    if len(runs) > MOST_RUNS and not query.force:
+    if len(runs) > MOST_RUNS and not query.allow_different_settings:
         raise UsageError(
             f"There are too many pairs to compare: {len(runs)} runs make {len(runs) * (len(runs) - 1) // 2:,} pairs.",
             fix=f"Pass --baseline RUN to compare the others with one run. Runs: {', '.join(runs)}.",
@@ -59,10 +59,10 @@ def find_run(store: Store, name: str) -> str:
 def cautions_of(
     store: Store, pairs: Sequence[tuple[str, str]], sides: Mapping[tuple[str, str], ComparisonSide], query: ReportQuery
 ) -> dict[tuple[str, str, str], str]:
-    """Explain why the numbers of runs may not be comparable, by (run, run, benchmark).
+    """Explain why the numbers of runs may not be comparable: {(run, run, benchmark): explanation}.
 
     Raises:
-        UsageError: Runs are known to differ, and ``query.force`` is false.
+        UsageError: Runs are known to differ, and ``query.allow_different_settings`` is false.
     """
     other = open_baseline(store, query)
     unlike, differ_by_harness = runs_unlike(store, query), harness_differences(store)
@@ -77,7 +77,7 @@ def cautions_of(
             differ, unknown, known = unlike(a, b), [], []
             if other is None and not (bundles[a] and bundles[b]):
                 unknown.append("whether the bundles are the same")
-            if other and (other_count := _other_instructions(store, a, b, benchmark)) is None:
+            if other and (other_count := _count_instruction_mismatches(store, a, b, benchmark)) is None:
                 unknown.append("whether the instructions are the same")
             elif other and other_count:
                 differ.append(f"{other_count:,} prompts with other instructions")
@@ -85,7 +85,7 @@ def cautions_of(
                 known.append(other.rescored_runs[b])
             elif versions.get((a, benchmark)) != versions.get((b, benchmark)):
                 differ.append("different metric versions")
-            if (cut := _different_cuts(sides[a, benchmark], sides[b, benchmark])) is None:
+            if (cut := _count_truncation_mismatches(sides[a, benchmark], sides[b, benchmark])) is None:
                 unknown.append("whether the same prompts were cut")
             elif cut:
                 differ.append(f"{cut:,} prompts cut in only one run, with the same tokenizer")
@@ -93,18 +93,19 @@ def cautions_of(
             if unknown:
                 unknown = [f"unknown {' and '.join(unknown)}"]
             cautions[a, b, benchmark] = "; ".join([*known, *differ, *differ_by_harness(a, b), *unknown])
-    if refused and not query.force:
+    if refused and not query.allow_different_settings:
         raise UsageError(
             f"These runs have different prompts or settings: {'; '.join(refused)}.",
-            fix="Compare runs with equal prompts and settings, or pass --force: each row then lists the differences.",
+            fix="Compare runs with equal prompts and settings, or pass --allow-different-settings: each row "
+            "then lists the differences.",
         )
     return cautions
 
 
 def runs_unlike(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], list[str]]:
-    """Return a function that lists the known differences between two runs, except their models.
+    """Make a function that lists the known differences between two runs, except the models.
 
-    The bundles of a baseline from another file may differ: only equal questions are paired.
+    The bundle of a baseline from another file may differ, because only equal questions are paired.
     """
     sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN} FROM runs r"  # noqa: S608 (our own names)
     runs = {run: (bundle, mode or "plain") for run, bundle, mode in store.query(sql).rows}
@@ -123,8 +124,8 @@ def runs_unlike(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], 
     return unlike
 
 
-def _other_instructions(store: Store, first: str, second: str, benchmark: str) -> int | None:
-    """Count answers to the same question with other instructions; None if unknown for some."""
+def _count_instruction_mismatches(store: Store, first: str, second: str, benchmark: str) -> int | None:
+    """Count pairs of answers to a question whose instructions differ, or None if instructions are unknown."""
     sql = """
         SELECT count(*) FILTER (WHERE a.instructions_sha256 <> b.instructions_sha256),
                count(*) FILTER (WHERE a.instructions_sha256 IS NULL OR b.instructions_sha256 IS NULL)
@@ -135,8 +136,8 @@ def _other_instructions(store: Store, first: str, second: str, benchmark: str) -
     return None if unknown and not different else int(different)
 
 
-def _different_cuts(first: ComparisonSide, second: ComparisonSide) -> int | None:
-    """Count prompts that were cut for one run only, if the tokenizers agree on their lengths.
+def _count_truncation_mismatches(first: ComparisonSide, second: ComparisonSide) -> int | None:
+    """Count prompts that were truncated for one run only, if the tokenizers agree on the prompts' lengths.
 
     Returns None if token counts or cuts are unknown.
     """
@@ -150,7 +151,7 @@ def _different_cuts(first: ComparisonSide, second: ComparisonSide) -> int | None
 
 @dataclass(frozen=True, slots=True)
 class RunScore:
-    """Number of a run; ``level`` is "benchmark", "group" or "task"."""
+    """Score of a run for a benchmark, a group or a task (``level``)."""
 
     level: str
     key: NumberKey
@@ -161,7 +162,7 @@ class RunScore:
 
 
 class ComparisonSide:
-    """Answers of one run to one benchmark, with numbers computed on first use."""
+    """One side of a comparison: a run's answers to a benchmark, with numbers computed on first use."""
 
     def __init__(self, benchmark: Benchmark, tasks: RowsByTask) -> None:
         self._benchmark, self.tasks = benchmark, tasks
@@ -169,12 +170,12 @@ class ComparisonSide:
 
     @cached_property
     def samples(self) -> dict[str, bytes]:
-        """Samples by task, as bytes that compare equal for the same samples."""
+        """{task: sorted distinct sample codes as bytes}. Equal bytes mean equal samples."""
         columns = {task: rows.column("samples") for task, rows in self.tasks.items()}
         return {task: codes[starts_of(codes)].tobytes() for task, codes in columns.items()}
 
     def on_tasks(self, tasks: Iterable[str]) -> ComparisonSide:
-        """Return the part on some tasks, or the side itself for all of its tasks."""
+        """Restrict the side to some tasks. For all tasks, the result is ``self``."""
         key = frozenset(tasks)
         if key == self.tasks.keys():
             return self
@@ -185,7 +186,7 @@ class ComparisonSide:
         return self._parts[key]
 
     def restrict_to(self, other: ComparisonSide) -> ComparisonSide:
-        """Return the part on the samples shared with another run."""
+        """Restrict the side to the samples shared with another side."""
         both = {
             task: rows.take(np.isin(rows.column("samples"), other.tasks[task].column("samples")))
             for task, rows in self.tasks.items()
@@ -194,7 +195,7 @@ class ComparisonSide:
 
     @cached_property
     def numbers(self) -> dict[tuple[str, str, str], RunScore]:
-        """Numbers of the benchmark's average, its groups and its tasks, in this order."""
+        """{(level, name, metric): score} of the benchmark's average, the groups and the tasks, in this order."""
         tasks = self.tasks
         heads = {
             task: score for task, rows in tasks.items() if (score := headline_of(self._benchmark.name, task, rows))
@@ -203,7 +204,7 @@ class ComparisonSide:
         groups = self._benchmark.groups(
             {task: rows for task, rows in tasks.items() if has_task(task)}, averages_only=True
         )
-        average = first_overall(groups, [*heads.values()])
+        average = overall_number(groups, [*heads.values()])
         if average and average not in groups:
             groups.append(average)
         scores = [
@@ -242,14 +243,14 @@ class ComparisonSide:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerArrays:
-    """Arrays with an entry for each answer.
+    """Arrays with a value for each answer.
 
     Attributes:
-        name: Sample and iteration.
+        name: Code of sample and iteration.
         task: Index of the task.
         output: Hash of the output.
-        tokens: Tokens of the prompt before truncation; -1 if unknown.
-        truncated: Whether the prompt was truncated; -1 if unknown.
+        tokens: Number of tokens of the prompt before truncation, or -1 if unknown.
+        truncated: Whether the prompt was truncated, or -1 if unknown.
     """
 
     name: Codes
@@ -259,35 +260,35 @@ class AnswerArrays:
     truncated: Floats
 
     def restrict_to_common(self, other: AnswerArrays) -> tuple[AnswerArrays, AnswerArrays]:
-        """Restrict both sides to their shared answers."""
+        """Restrict two runs' arrays to the answers that occur in both."""
         if np.array_equal(self.name, other.name):
             return self, other
         _, here, theirs = np.intersect1d(self.name, other.name, assume_unique=True, return_indices=True)
-        return self.at(here), other.at(theirs)
+        return self.select(here), other.select(theirs)
 
-    def at(self, places: Codes) -> AnswerArrays:
-        return AnswerArrays(*(getattr(self, field.name)[places] for field in fields(self)))
+    def select(self, indices: Codes) -> AnswerArrays:
+        return AnswerArrays(*(getattr(self, field.name)[indices] for field in fields(self)))
 
 
 def have_equal_strata(first: RunScore, second: RunScore) -> bool:
-    """Return whether both numbers are linear in strata of equal weights, so that strata suffice for shared samples."""
+    """Whether two scores are linear in strata of equal weights, so that strata suffice to restrict them."""
     shapes = ([stratum.weight for stratum in number.estimate.strata] for number in (first, second))
     return first.estimate.linear and second.estimate.linear and next(shapes) == next(shapes)
 
 
 def have_equal_rows(first: RunScore, second: RunScore) -> bool:
-    """Return whether two numbers are computed from equal rows."""
+    """Whether two scores are computed from equal rows."""
     return first.estimate.rows == second.estimate.rows
 
 
 class CommonStrata:
-    """Cache of two runs' shared samples by stratum: strata of one task's rows occur in many numbers."""
+    """Cache of the shared samples of two strata, because the same strata occur in many scores."""
 
     def __init__(self) -> None:
         self._cache: dict[tuple[int, ...], tuple[Stratum, Stratum, Array, Array]] = {}
 
     def restrict(self, x: Stratum, y: Stratum) -> tuple[Stratum, Stratum]:
-        """Restrict both strata to their shared samples."""
+        """Restrict two strata to the shared samples."""
         key = (id(x.samples), id(x.clusters), id(y.samples), id(y.clusters))
         if key not in self._cache:
             here, theirs = _occurs_in(x.samples, y.samples), _occurs_in(y.samples, x.samples)
@@ -300,7 +301,7 @@ class CommonStrata:
 
 
 def _occurs_in(codes: Codes, others: Codes) -> Bools:
-    """Return the mask of codes that occur in ``others``.
+    """Mask of the codes that occur in ``others``.
 
     Codes from ``encode_labels`` can index a table, which is faster to build than numpy's sort.
     """
@@ -312,9 +313,9 @@ def _occurs_in(codes: Codes, others: Codes) -> Bools:
 def restrict_to_common(
     first: RunScore, second: RunScore, common_strata: CommonStrata | None = None
 ) -> tuple[RunScore, RunScore] | None:
-    """Restrict two numbers to the samples counted in both, with the mean of each sample's answers.
+    """Restrict two scores to the samples counted in both, with the mean of each sample's answers.
 
-    Returns None if a stratum has no shared sample.
+    Returns None if a stratum contains no shared sample.
     """
     if not have_equal_rows(first, second):
         common_strata = common_strata or CommonStrata()

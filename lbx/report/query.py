@@ -1,4 +1,4 @@
-"""Options that select and format the rows of reports."""
+"""Query of reports: options of ``lbx report`` that select and format rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ _LIMIT = 50
 
 @dataclass(frozen=True, slots=True)
 class ReportQuery:
-    """Options that select and format a report's rows.
+    """Options that select and format the rows of a report.
 
     Attributes:
-        runs, tasks: Those to include; all if empty.
-        models: Published models to include, each by a part of its name; all if empty.
-        references: Files with published figures, which replace those of the package.
-        expected_models: Published models that the runs should reproduce, each by a part of its name.
+        runs, tasks: Runs and tasks to include, or () for all.
+        models: Published models to include, each by a substring of the name, or () for all.
+        references: Files with published scores, which replace the scores of the package.
+        expected_models: Published models that the runs should reproduce, each by a substring of the name.
         with_published_models: Whether the report ``paper`` includes published models.
-        baseline: Run that the others are compared with; of ``baseline_file``, if given.
-        baseline_file: Another results file with the baseline; see ``lbx.report.rows.revisions``.
+        baseline: Run that the others are compared with. If ``baseline_file`` is given, it is a run of that file.
+        baseline_file: Another results file with the baseline (see ``lbx.report.rows.revisions``).
         margin: Largest difference that counts as negligible, in points.
-        force: Whether to compare runs that differ in their prompts or settings.
-        keep: Share of the score at the shortest length that a longer length must retain; None: the default.
-        at_least: Score in 0..1 that a longer length must have, in place of ``keep``.
+        allow_different_settings: Whether to compare runs that differ in prompts or settings.
+        keep_share: Share of the score at the shortest length that a longer length must retain, or None for the default.
+        keep_score: Score in 0..1 that a longer length must reach, in place of ``keep_share``.
     """
 
     runs: Annotated[Sequence[str], RUN] = ()
@@ -36,13 +36,13 @@ class ReportQuery:
         Option(
             "Also show this published model in the reports paper and board; part of its name is enough.",
             "MODEL",
-            ("--against",),
+            ("--published",),
         ),
     ] = ()
     references: Annotated[
         Sequence[Path],
         Option(
-            "CSV of published figures to use instead of lbx's; shown next to the runs in the reports paper and board, "
+            "CSV of published scores to use instead of lbx's; shown next to the runs in the reports paper and board, "
             "marked with *.",
             "CSV",
             ("--reference",),
@@ -51,7 +51,7 @@ class ReportQuery:
     expected_models: Annotated[
         Sequence[str],
         Option(
-            "Check the runs against the figures of this published model, given by a part of its name; exit code 1 if "
+            "Check the runs against the scores of this published model, given by a part of its name; exit code 1 if "
             "one differs. Can be repeated.",
             "MODEL",
             ("--expect",),
@@ -76,10 +76,12 @@ class ReportQuery:
     margin: Annotated[
         float, Option(f"Largest difference in points that counts as equal; default: {_MARGIN:g}.", "POINTS", least=0.0)
     ] = _MARGIN
-    force: Annotated[bool, Option("Compare runs even if their settings differ; each line notes it.")] = False
+    allow_different_settings: Annotated[
+        bool, Option("Compare runs even if their settings differ; each line notes it.")
+    ] = False
     tasks: Annotated[Sequence[str], TASKS] = ()
     limit: Annotated[int, ROWS.with_help(f"changes: show at most N; default: {_LIMIT}.")] = _LIMIT
-    keep: Annotated[
+    keep_share: Annotated[
         float | None,
         Option(
             "Effective context: the share of the score at the shortest length to keep; default: 0.85.",
@@ -88,12 +90,12 @@ class ReportQuery:
             most=1.0,
         ),
     ] = None
-    at_least: Annotated[
+    keep_score: Annotated[
         float | None,
         Option("Effective context: the score to reach instead.", "SCORE", least=0.0, most=1.0),
     ] = None
 
 
 ALL = ReportQuery()
-PUBLISHED = ("--reference", "--against")
-"""Options that add published figures to runs."""
+PUBLISHED = ("--reference", "--published")
+"""Options that add published scores to runs."""

@@ -1,4 +1,4 @@
-"""The class ``Report``: a table of a results file with everything that any output needs to know about it."""
+"""The class ``Report``, which defines a table of a results file for all outputs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lbx.base.columns import Column
 from lbx.base.number import INTERVAL_COLUMNS
-from lbx.report.format.cells import sheet, without_intervals
 from lbx.report.format.labels import labels, with_labels
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import sheet, without_intervals
 from lbx.report.query import ALL, ReportQuery
 from lbx.results import Store, Table
 from lbx.results.file.texts import require_texts
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 WHO = (Column("model", "model"), Column("backend", "backend", rank=9), Column("mode", "mode", optional=True, rank=3))
 """Columns that name a run."""
 TWIN = Column("differs_in", "differs in", optional=True, rank=2)
-"""Settings in which a run differs from runs of the same model, backend and mode."""
+"""Column with the settings in which a run differs from runs of the same model, backend and mode."""
 TASK = (Column("benchmark", "benchmark"), Column("task", "task"))
 COVERAGE = Column("coverage", "samples", optional=True, rank=4)
-"""Coverage of a score that counts only some of the samples: "3 of 269"."""
+"""Column with the coverage of a score that counts only some of the samples: "3 of 269"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,13 @@ class PagePlace:
     Attributes:
         group: Heading in the contents.
         order: Position among the page's reports, from 1.
-        title: Title of the section, if shorter than the report's or more specific.
-        layout: "plain" (figures, then a table for each benchmark), "tables" or "figures" (for each benchmark both, in
-            this order), "paper" (runs side by side) or "boards" (a table with its figures for each section).
-        has_answer_links: Whether a row is a run on a benchmark or task, so that numbers link to its answers.
-        figures: Place of the figures: the report's "section"; the "first section"; or the section, unless the page has
-            many runs, whose scores all are in the first section ("few runs").
+        title: Title of the section, or "" for the title of the report.
+        layout: "plain" (figures, then a table for each benchmark), "tables" or "figures" (for each benchmark tables
+            then figures, or figures then tables), "paper" (runs side by side) or "boards" (a table with figures for
+            each section).
+        has_answer_links: Whether a row is a run on a benchmark or task, so that numbers link to answers.
+        figures: Where figures are shown: in the "section" of the report, in the "first section", or in the section only
+            if the page shows "few runs", because the first section shows all scores.
         has_best_baseline: Whether many runs are compared with the best one, if the query has no baseline.
     """
 
@@ -58,41 +59,43 @@ class PagePlace:
 
 @dataclass(frozen=True)
 class Report:
-    """A report: its rows, how to show them, and its place among other reports.
+    """Definition of a report: the rows, their formatting, and the position among other reports.
 
     Rows come from a view or query (``sql``, ``order``, ``run_columns``), or from a function (``rows``).
 
     Attributes:
         rows: Function that computes the rows, if no query can. A report without ``needs_file`` may get None as store.
-        sql: Query of the rows, without an order; by default the view of the report's name.
+        sql: Query of the rows, without an order. The default is the view of the report's name.
         order: Sort order, as SQL.
         run_columns: Columns that ``--run`` filters by.
-        pivot: (column, value): one table column for each of the column's values. A line of such a table belongs to one
-            run, unless the columns are the runs themselves.
+        pivot: (column, value column), which makes a table column for each value of the column. A line of such a table
+            is about one run, unless the columns are runs.
         notes: Function from the rows to the sentences below the table.
         empty: Sentence for a report without rows.
-        says: Predicate for rows worth showing; other rows appear only in formats for programs, and a note counts them.
+        is_informative: Predicate for rows to show to readers. Other rows appear only in formats for programs, and a
+            note counts them.
         takes: Options of ``lbx report`` that affect the rows, besides the options of every report.
-        reads: "numbers": stored at the end of a run; "coverage": these plus the number of samples with an answer, or
-            the settings that distinguish runs; "answers": answers and scores.
+        reads: Data that the rows are computed from: "numbers" (stored at the end of a run), "coverage" (numbers, and
+            the number of samples with an answer or the settings that distinguish runs) or "answers" (and scores).
         draw: Function that draws the figures.
-        make_sheets: Function from the rows, further notes, and whether to draw with characters, to tables for readers;
-            by default a table of the columns.
+        make_sheets: Function from the rows, further notes, and whether to draw with characters, to tables for readers.
+            The default is one table of the columns.
         read_notes: Function that reads further notes for ``make_sheets`` from the file.
         mark_ties: Function that adds a last column "alike": whether a score does not differ significantly from the
-            best one.
-        page: Place on the page of a whole results file; None: not on it.
-        default: Position among the reports that files contain if no report is named, from 1; 0: not among them.
-        next_step: Position among the reports that the overview recommends, from 1; 0: not among them.
-        needs_file: Whether it needs a results file.
-        needs_texts: Whether it shows texts, and refuses a file without them. (``failures`` shows that messages were
-            removed.)
-        has_ratings: Whether it shows people's ratings; a journal may contain ratings that the file lacks.
-        needs_option: Option without which it has no rows, and which selects it if no report is named.
-        added_by: Option with which it follows a requested report that takes the option.
+            best score.
+        page: Place on the page of a whole results file, or None if the page does not show the report.
+        default: Position among the reports that files contain if no report is named, from 1, or 0 for none.
+        next_step: Position among the reports that the overview recommends, from 1, or 0 for none.
+        needs_file: Whether the report needs a results file.
+        needs_texts: Whether the report shows texts, and refuses a file without texts. (``failures`` shows that messages
+            were removed.)
+        has_ratings: Whether the report shows people's ratings. A journal may contain ratings that the file lacks.
+        needs_option: Option without which the report is empty, and which selects the report if no report is named.
+        added_by: Option that adds the report to a requested report that takes the option.
         has_failed: Predicate for rows with which ``lbx report`` fails.
-        sections: Function that returns the reports that make up this one, by name; each name begins with this one's.
-        section_of: Name of the report whose section this is; "" if it is none.
+        sections: Function that returns the reports that this report consists of: {name: report}. Each name begins with
+            the name of this report.
+        section_of: Name of the report of which this report is a section, or "".
     """
 
     name: str
@@ -105,7 +108,7 @@ class Report:
     pivot: tuple[str, Column] | None = None
     notes: Callable[[Table], Sequence[str]] | None = None
     empty: str = "This file has no rows for the report."
-    says: Callable[[Mapping[str, Any]], bool] | None = None
+    is_informative: Callable[[Mapping[str, Any]], bool] | None = None
     takes: Collection[str] = ()
     reads: Literal["answers", "numbers", "coverage"] = "answers"
     draw: Callable[[FigureSource], Iterable[Figure]] | None = None
@@ -126,11 +129,11 @@ class Report:
 
     @property
     def caption(self) -> str:
-        """The title without its units, which are in parentheses."""
+        """Title without the units in parentheses."""
         return self.title.split(" (")[0]
 
     def read(self, store: Store | None, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
-        """Read the rows, with labels of their runs; without a store only if no file is needed.
+        """Read the rows, with labels of runs. A store is needed unless the report needs no file.
 
         Args:
             among: Runs shown together with these, as on a page.
@@ -160,7 +163,7 @@ class Report:
         return f"{rows}{condition} ORDER BY {self.order}", [*runs] * len(self.run_columns)
 
     def sheets(self, table: Table, further_notes: Sequence[str] = (), *, in_text: bool = False) -> Sequence[Sheet]:
-        """Format rows for reading.
+        """Format rows as tables for readers.
 
         Args:
             further_notes: Notes of ``read_notes``.
@@ -171,7 +174,7 @@ class Report:
         return [sheet(self, table, curves=in_text)]
 
     def write_parquet(self, store: Store, query: ReportQuery, path: Path) -> int:
-        """Write the rows to a parquet file, in the types of the view, and return their number. Raises UsageError."""
+        """Write the rows to a parquet file, in the types of the view. Returns the number of rows. Raises UsageError."""
         if self.rows:
             return export_rows(store, self.read(store, query), path)
         check_runs(store, query.runs)
@@ -183,6 +186,6 @@ class Report:
         return export_report(store, sql, parameters, path, INTERVAL_COLUMNS if query.without_intervals else ())
 
 
-def says_any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Return a predicate for rows with a value in any of these columns."""
+def has_any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Make a predicate for rows with a value in any of the columns."""
     return lambda row: any(row.get(name) is not None for name in columns)

@@ -45,7 +45,7 @@ _OBJECTS = (
     "opinions.reports:AGREEMENT",
     "report.rows.board:BOARD",
 )
-"""Reports in the order of the help, by module and object; the object is the name in upper case."""
+"""Reports in the order of the help, as "module:object". The object is the report's name in upper case."""
 _PLACES = {place.partition(":")[2].lower(): place for place in _OBJECTS}
 NAMES = tuple(_PLACES)
 """Names of all reports."""
@@ -53,14 +53,14 @@ NAMES = tuple(_PLACES)
 
 @cache
 def load_report(name: str) -> Report:
-    """Import a report of ``NAMES``."""
+    """Import the definition of a report of ``NAMES``."""
     module, _, attribute = _PLACES[name].partition(":")
     report: Report = getattr(import_module(f"lbx.{module}"), attribute)
     return report
 
 
 class _Tables(Mapping[str, "Report"]):
-    """Reports of one table each, by name: a report of several sections is represented by these."""
+    """Mapping of names to reports of one table each. The sections of a report replace the report."""
 
     def __getitem__(self, name: str) -> Report:
         owner = name if name in _PLACES else next((known for known in _PLACES if name.startswith(f"{known}_")), "")
@@ -85,7 +85,7 @@ REPORTS: Mapping[str, Report] = _Tables()
 
 
 def reports_of(view: str) -> list[str]:
-    """Return the tables of a report by its name, or of one section by its own. Raises UsageError if it is unknown."""
+    """Names of the tables of a report, or of the section with this name. Raises UsageError if it is unknown."""
     if view in _PLACES:
         return list(_tables_of(view))
     if view not in REPORTS:
@@ -95,28 +95,28 @@ def reports_of(view: str) -> list[str]:
 
 
 def listed_name(name: str) -> str:
-    """Return the name in ``NAMES`` of a report or a section."""
+    """Name in ``NAMES`` of a report, or of the report of a section."""
     return name if name in _PLACES else REPORTS[name].section_of
 
 
 def reports_with(option: str) -> list[str]:
-    """Return the names of the reports that take an option."""
+    """Names of the reports that take an option."""
     takers = (name for name, report in REPORTS.items() if option in report.takes)
     return list(dict.fromkeys(map(listed_name, takers)))
 
 
 def reports_on_page() -> list[str]:
-    """Return the names of the reports on the page of a whole file, in its order."""
+    """Names of the reports on the page of a whole file, in the page's order."""
     return _names_in_order(lambda report: report.page.order if report.page else 0)
 
 
 def default_reports() -> list[str]:
-    """Return the names of the reports that an output file contains by default, in its order."""
+    """Names of the reports that an output file contains by default, in order."""
     return _names_in_order(lambda report: report.default)
 
 
 def recommended_reports() -> list[str]:
-    """Return the names of the reports that the overview recommends, in its order."""
+    """Names of the reports that the overview recommends, in order."""
     return _names_in_order(lambda report: report.next_step)
 
 
@@ -137,15 +137,15 @@ def check_options(names: Collection[str], options: Iterable[str]) -> None:
 
 
 def has_number_reports(names: Collection[str]) -> bool:
-    """Return whether any of these reports reads the numbers that are stored at the end of a run."""
+    """Whether any of the reports reads numbers, which are stored at the end of a run."""
     return any(REPORTS[name].reads != "answers" for name in names)
 
 
 def read_report(store: Store | None, name: str, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
-    """Read a report's rows, see ``Report.read``."""
+    """Read the rows of a report by name (see ``Report.read``)."""
     return REPORTS[name].read(store, query, among)
 
 
 def write_parquet(store: Store, name: str, query: ReportQuery, path: Path) -> int:
-    """Write a report's rows, see ``Report.write_parquet``."""
+    """Write the rows of a report by name to a parquet file (see ``Report.write_parquet``)."""
     return REPORTS[name].write_parquet(store, query, path)

@@ -1,4 +1,4 @@
-"""Results files. The only package that imports duckdb, when a file is opened, since most commands do not open any."""
+"""Results files. Only this package imports duckdb, when a file is opened, since most commands do not open any file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rows of the store's tables as frozen dataclasses, and ``Table`` for query results.
+"""Rows of the tables of a results file as frozen dataclasses, and ``Table`` for query results.
 
-A row's ``values`` have the names and order of its table's columns.
+The ``values`` of a row have the names and order of the table's columns.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def as_json(value: object) -> str:
-    """JSON for the database. Lone surrogates, which UTF-8 and thus DuckDB cannot represent, become U+FFFD.
+    """Encode a value as JSON for the database. Lone surrogates, which UTF-8 and DuckDB cannot represent, become U+FFFD.
 
-    Tokenizers receive U+FFFD for them too: a chunk that was stored here gives the same prompt as before.
+    Tokenizers receive U+FFFD for lone surrogates too, so that a stored chunk gives the same prompt as before.
     """
     text = canonical_json(value)
     try:
@@ -49,13 +49,13 @@ EARLIER = "earlier"
 _IDENTITY = ("model", "backend", "bundle_digest")
 
 
-def identity(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Identity of a row of ``runs``: its settings, model and bundle."""
+def run_identity(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity of a run from its row of ``runs``: settings, model, backend and bundle."""
     return {**json.loads(run["settings"]), **{name: run[name] for name in _IDENTITY}}
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Sorted keys with values that differ as JSON."""
+    """List, sorted, the keys whose values differ as JSON."""
     return [name for name in sorted({*old, *new}) if as_json(old.get(name)) != as_json(new.get(name))]
 
 
@@ -63,9 +63,9 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 class RunRow(TableRow):
     """Row of ``runs``. ``settings`` identify the run: the same name with other settings is refused.
 
-    ``task_samples`` is the bundle's number of samples per task, by the task's full name; None if unknown.
-    ``unscored_samples`` is the number of these that metrics do not count, for tasks that have any.
-    ``metadata`` are the user's notes on the run, which only exports use.
+    ``task_samples`` is {full name of a task: number of samples in the bundle}, or None if unknown.
+    ``unscored_samples`` is {full name of a task: number of samples that metrics do not count}, without zeros.
+    ``metadata`` contains the user's notes on the run, which only exports use.
     """
 
     run_id: str
@@ -82,7 +82,7 @@ class RunRow(TableRow):
     unscored_samples: Mapping[str, int] | None = None
 
     def counting(self, tasks: Iterable[Task]) -> RunRow:
-        """Return the row with counts of all samples that the bundle has of each task."""
+        """Return the row with the number of samples of each task in the bundle."""
         counts = [(task.full_name, task.samples, task.unscored) for task in tasks]
         unscored = {name: number for name, _, number in counts if number}
         return replace(
@@ -92,9 +92,9 @@ class RunRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class SampleRow(TableRow):
-    """Row of ``samples``: a question, and its place in the data.
+    """Row of ``samples``: a sample, and its position in the data.
 
-    Documents are stored only as a hash; NULL if unknown (for imported files without documents).
+    Documents are stored only as a hash, or NULL if the document is unknown, as for imported files without documents.
     """
 
     sample: Sample
@@ -110,7 +110,7 @@ class SampleRow(TableRow):
 class RoundRow(TableRow):
     """Row of ``rounds``: the judged answer of a judge's sample, with a column for each field of ``subject``.
 
-    The key is the sample's: the rubric is its task.
+    The key is that of the sample. The rubric is the sample's task.
     """
 
     rubric: str
@@ -128,20 +128,20 @@ class RoundRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow(TableRow):
-    """Row of ``generations``: an answer, or an error in its place.
+    """Row of ``generations``: an answer, or the error instead of an answer.
 
     Attributes:
-        reference_cut: whether truncation removed the only occurrence of a reference in the document; None if the
+        reference_cut: whether truncation removed the only occurrence of a reference in the document, or None if the
             references cannot show that, or the document was not truncated.
-        bos_tokens: number of BOS tokens at the start of the prompt, as read by the model; more than one is a fault.
-        steps: earlier prompts and answers, if the answer took several; the row's token counts cover all of them.
+        bos_tokens: number of BOS tokens at the start of the prompt that the model read. More than one is a fault.
+        steps: earlier prompts and answers, if the answer took several prompts. The token counts include them.
         source_row: original line of an imported answer, verbatim.
-        output_ids: every generated token of the last prompt's answer (``Completion.output_ids``); None if unknown:
-            imports, servers.
-        system_prompt: place of the prompt's system message (``Request.system_place``).
+        output_ids: all generated tokens of the last prompt's answer (``Completion.output_ids``), or None if unknown, as
+            for imports and servers.
+        system_prompt: where the prompt contains the system message (``Request.system_place``).
         instructions_sha256: hash of the prompt without its document (``Prompt.instructions_sha256``).
         served_model: the server's name for the model that answered (``Completion.served_model``).
-        ended_by_stop: as in ``Completion``, of the last answer; not a column.
+        ended_by_stop: see ``Completion``. It is not a column.
     """
 
     run_id: str
@@ -182,7 +182,7 @@ class GenerationRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow(TableRow):
-    """Row of ``scores``. ``headline`` marks the metric used for averages and curves."""
+    """Row of ``scores``. ``headline`` marks the metric that averages and curves use."""
 
     run_id: str
     benchmark: str
@@ -200,21 +200,21 @@ class ScoreRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class SessionRow(TableRow):
-    """Row of ``sessions``: one call of ``lbx run``, with its estimates and its work.
+    """Row of ``sessions``: a call of ``lbx run``, with estimates and work.
 
-    Simultaneous runs have a row each; ``estimated_s``, ``wall_s`` and ``peak_memory_bytes`` cover all of them. Values
-    that were not planned, and the work of a killed session, are None.
+    Each simultaneous run has a row, and ``estimated_s``, ``wall_s`` and ``peak_memory_bytes`` cover all these runs.
+    Values that were not planned, and the work of a killed session, are None.
 
     Attributes:
-        session: from 1 within the run.
-        status: "running", "done", "interrupted", "failed"; "killed" if the next session found it running.
-        workers: number of processes that loaded the model; 0 for the writing process itself.
-        planned_new_tokens: expected number of generated tokens (divided between simultaneous runs in proportion to
-            their maximum); the maximum without an estimate.
+        session: number of the session within the run, from 1.
+        status: "running", "done", "interrupted", "failed", or "killed" if the next session found it running.
+        workers: number of processes that loaded the model, or 0 for the writing process itself.
+        planned_new_tokens: expected number of generated tokens, divided between simultaneous runs in proportion to
+            their maximum. Without an estimate it is the maximum.
         computed_tokens: tokens of prompts and answers, with shared prefixes counted once.
         prefill_s, decode_s: time of the model, summed over processes.
-        spec: the request, in the form of `lbx run --spec`.
-        done_before, to_ask: number of the run's earlier answers that remain, and of answers to come.
+        spec: the run's spec, as for `lbx run --spec`.
+        done_before, to_ask: number of the run's earlier answers that remain, and number of answers to come.
     """
 
     run_id: str
@@ -256,10 +256,10 @@ class Table:
 
 
 def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
-    """Build a stored sample without its document, which metrics do not need. Malformed values are dropped.
+    """Build a sample from a stored row, without the document, which metrics do not need. Malformed values are dropped.
 
     Args:
-        row: columns of ``samples``; for a judge's round also ``subject``, its row of ``rounds``.
+        row: columns of ``samples``, and for a judge's round ``subject``, the round's row of ``rounds``.
     """
     references, meta = json.loads(row["references"]), json.loads(row["meta"])
     sample = Sample(
@@ -284,7 +284,7 @@ def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
 
 
 BOUND_COLUMNS = ("low", "high", "method", "cluster_by")
-"""Columns that a row with several intervals has for each."""
+"""Columns that a row with several intervals contains for each interval."""
 
 
 def interval_columns(interval: Interval, cluster_by: str) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Tables of a results file.
 
-Times are UTC. Views contain no data: they are created from ``lbx.results.views`` whenever a file is opened for writing.
+Times are UTC. Views contain no data. They are created from ``lbx.results.views`` when a file is opened for writing.
 """
 
 from __future__ import annotations
 
 SCHEMA_VERSION = 1
-"""Files of another version are refused."""
+"""Version of the tables. Files of another version are refused."""
 
 _INTERVAL = """low DOUBLE,
     high DOUBLE,

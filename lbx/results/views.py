@@ -1,4 +1,4 @@
-"""Views of a results file, for reports and users' own SQL. Names and columns are a contract.
+"""Views of a results file, for reports and users' own SQL. Names and columns stay stable between versions.
 
 ``score`` is in 0..1; ``official`` is the number that the benchmark's own script prints.
 
@@ -62,7 +62,7 @@ _UNOFFICIAL_OF = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
 
 
 def _in_units(unit: str, table: str, zero: str = "0") -> str:
-    """SQL for a table's interval columns, scaled to official numbers by ``unit``; ``zero`` is added to both ends."""
+    """Build the SQL for a table's interval columns, scaled by ``unit`` to official numbers, with ``zero`` added."""
     scaled = {"low": f"{zero} + {unit} * {table}.low AS low", "high": f"{zero} + {unit} * {table}.high AS high",
               "se": f"{unit} * {table}.se AS se"}  # fmt: skip
     return ", ".join(scaled.get(name, f"{table}.{name}") for name in INTERVAL_COLUMNS)
@@ -73,13 +73,13 @@ HEADS = """
                 SELECT run_id, benchmark, task, metric, count(*) AS n FROM {scores}
                 GROUP BY ALL HAVING bool_or(headline)
             ) GROUP BY ALL"""
-"""Headline metric of each task: of its answers' headline metrics, the metric that all of them have."""
+"""Query for the headline metric of each task: of the headline metrics of the task's answers, the most frequent."""
 
 _LONGEST_VALUE, _LONGEST_WORDS = 24, 80
 
 
 def _count_if_known(condition: str) -> str:
-    """SQL for the number of rows that satisfy a condition; NULL if it is unknown for all rows."""
+    """Build the SQL for the number of rows that satisfy a condition, or NULL if it is unknown for all rows."""
     return f"CASE WHEN count({condition}) > 0 THEN count(*) FILTER (WHERE {condition}) END"
 
 
@@ -87,7 +87,7 @@ RUN_COVERAGE = f"""
     SELECT run_id, {_ANSWERED_PART} || CASE WHEN iterations > 1 THEN ' answers' ELSE ' samples' END AS covered
     FROM (SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL) c
 """
-"""A row per run: the part of its samples that have an answer, or of its answers, in words; NULL if none is missing."""
+"""Query with a row per run: how many of the run's samples, or answers, are present, or NULL if none is missing."""
 
 _LINE = """CASE kind WHEN 'task' THEN task || CASE metric WHEN '' THEN '' ELSE ', ' || metric END
                 ELSE "grouping" || CASE name WHEN 'all' THEN '' ELSE ' ' || name END || ': ' || metric END"""
@@ -110,7 +110,7 @@ NUMBERS_OF_TASKS_AND_GROUPS = f"""
     FROM numbers n LEFT JOIN heads h ON h.run_id = n.run_id AND h.benchmark = n.benchmark AND h.task = n.task
     WHERE n.kind IN ('task', 'group', 'opinion')
 """
-"""Numbers of tasks and over tasks with the columns of their keys (``NumberKey``); ``unit`` is of ``official``."""
+"""Query for numbers of tasks and over tasks with the columns of ``NumberKey``. ``unit`` is the unit of ``official``."""
 
 PAPER_NUMBERS = f"""
     WITH labelled AS (
@@ -128,7 +128,7 @@ PAPER_NUMBERS = f"""
         FROM ({NUMBERS_OF_TASKS_AND_GROUPS}) u WHERE in_paper
     ) l JOIN named n USING (run_id)
 """
-"""The view ``paper`` with the columns of its numbers' keys."""
+"""Query of the view ``paper`` with the key columns of the numbers."""
 
 _INTERVAL = "low, high, se, df, clusters, cluster_by, method, within"
 _COVERED = _UNOFFICIAL_OF.replace("{t}.", "")

@@ -24,6 +24,7 @@ from lbx.results.file.sessions import answer_lengths, history
 from lbx.running.answering import Asker
 from lbx.running.forecast.estimate import LEAST_S, Costs, costs_from
 from lbx.running.forecast.outlook import FreeMemory, Outlook, make_outlook, summary_lines
+from lbx.running.jobs import count_questions
 from lbx.running.models import card_of, load_to_forecast
 from lbx.running.preparing import for_other_model, make_works, resolve, retrieving
 from lbx.running.resolved_run import ResolvedRun, check_samples
@@ -31,35 +32,33 @@ from lbx.running.workers.pool import share_out
 
 log = logging.getLogger("lbx")
 
-_MEASURED = "percent of measuring the model's speed"
-
 
 def plan(
     spec: RunSpec,
     results: str | os.PathLike[str] | None = None,
     *,
-    calibrate: bool = True,
+    measure_speed: bool = True,
     listener: Listener | None = None,
 ) -> Outlook:
     """Count the tokens of a run and estimate memory and time, running at most a calibration of a few seconds.
 
     Args:
         results: a results file; durations of its sessions replace the calibration.
-        calibrate: False leaves costs unknown that no session provides.
+        measure_speed: False leaves costs unknown that no session provides.
         listener: receives the counting progress.
 
     Raises:
         LbxError: the bundle, the tasks or the model are missing, or ``results`` contains another revision of the data.
     """
-    return next(plan_each(spec, (), results, calibrate=calibrate, listener=listener))
+    return next(plan_each(spec, (), results, measure_speed=measure_speed, listener=listener))
 
 
 def plan_each(
     spec: RunSpec,
-    against: Sequence[str],
+    alternatives: Sequence[str],
     results: str | os.PathLike[str] | None = None,
     *,
-    calibrate: bool = True,
+    measure_speed: bool = True,
     listener: Listener | None = None,
 ) -> Iterator[Outlook]:
     """Yield forecasts of the spec's model and of alternatives, skipping alternatives that cannot be loaded.
@@ -68,8 +67,8 @@ def plan_each(
     alternatives, a transformers model on a CPU without a dtype in its card is planned in float32 and in bfloat16.
 
     Args:
-        against: alternative models, named as in ``RunSpec.model``.
-        results, calibrate, listener: see ``plan``.
+        alternatives: alternative models, named as in ``RunSpec.model``.
+        results, measure_speed, listener: see ``plan``.
 
     Raises:
         LbxError: the bundle, the tasks or a model are missing, or the spec's model cannot be loaded.
@@ -82,13 +81,13 @@ def plan_each(
             _plan,
             free=FreeMemory.measure(),
             results=results,
-            calibrate=calibrate,
+            measure_speed=measure_speed,
             listener=listener or Listener(),
         )
-        cards = [card_of(replace(spec, model=name, backend=None), run.bundle) for name in against]
+        cards = [card_of(replace(spec, model=name, backend=None), run.bundle) for name in alternatives]
         first = card_of(spec, run.bundle)
         yield (outlook := ahead(reading, first))
-        if against:
+        if alternatives:
             yield from (ahead(reading, card) for card in _in_other_dtype(first, outlook))
         for card in cards:
             try:
@@ -114,22 +113,23 @@ def _plan(
     *,
     free: FreeMemory,
     results: str | os.PathLike[str] | None,
-    calibrate: bool,
+    measure_speed: bool,
     listener: Listener,
 ) -> Outlook:
     workers = run.spec.workers
     backend, measurable = load_to_forecast(card, run.bundle)
     try:
         works = make_works(run, card, backend)
-        return make_outlook(
+        outlook = make_outlook(
             works,
             free=free,
             workers=workers,
             session_costs=_costs_in_file(results, works[0].row, workers),
-            measure=calibrate and measurable,
-            progress=functools.partial(listener.counted, "counted"),
-            measuring=functools.partial(listener.counted, _MEASURED),
+            measure=measure_speed and measurable,
+            progress=functools.partial(listener.counted, "Counting tokens", unit="samples"),
+            measuring=functools.partial(listener.counted, "Measuring speed", unit="%"),
         )
+        return replace(outlook, questions=count_questions(works[0]))
     finally:
         backend.close()
 
@@ -192,7 +192,7 @@ def forecast_run(
         least_s=LEAST_S,
     )
     if not workers:
-        ahead = functools.partial(ahead, measuring=functools.partial(listener.counted, _MEASURED))
+        ahead = functools.partial(ahead, measuring=functools.partial(listener.counted, "Measuring speed", unit="%"))
     outlook = asker.call(ahead)
     for line in summary_lines(outlook):
         log.info(line)

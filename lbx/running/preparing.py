@@ -21,7 +21,7 @@ from lbx.benchmarks.registry import benchmarks_with
 from lbx.engine.model import Backend
 from lbx.opinions.judge_run import resolve_judge
 from lbx.opinions.judge_spec import JudgeSpec
-from lbx.opinions.rounds import same_family, tokenizer_sha256
+from lbx.opinions.rounds import same_family_runs, tokenizer_sha256
 from lbx.options.option import key_values
 from lbx.options.run_spec import RunSettings, RunSpec
 from lbx.options.selection import select_samples
@@ -190,7 +190,7 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings:
         metadata=key_values("--metadata", run.spec.metadata) or None,
     ).counting(run.tasks)
     row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.extra_settings))[0])
-    family = same_family(row, run.judged_models)
+    family = same_family_runs(row, run.judged_models)
     return replace(row, hardware={**row.hardware, "same_family_as": family}) if family else row
 
 

@@ -17,7 +17,7 @@ from lbx.base.marks import OUTDATED
 from lbx.base.processes import defer_signals
 from lbx.base.records import SampleKey, encodable
 from lbx.results import GenerationRow, SampleRow, ScoreRow, Store
-from lbx.results.scoring.adding_up import add_up, recompute_completed_samples
+from lbx.results.scoring.aggregation import aggregate_scores, recompute_completed_samples
 from lbx.results.scoring.scores import score_rows
 from lbx.running.answering import Asker
 from lbx.running.jobs import Agenda, JobSize, PendingSample, make_jobs
@@ -229,7 +229,7 @@ class Runner:
                 for run_id in self.run_ids:
                     for name in dict.fromkeys([*names, *self._benchmarks_without_numbers(run_id)]):
                         if name in benchmarks:
-                            add_up(self.store, run_id, benchmarks[name])
+                            aggregate_scores(self.store, run_id, benchmarks[name])
                 recompute_completed_samples(self.store, benchmarks)
         for run_id, outcome in zip(self.run_ids, self.outcomes, strict=True):
             self._read_totals(run_id, outcome)

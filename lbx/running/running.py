@@ -33,7 +33,7 @@ from lbx.results.file.caches import embedding_models
 from lbx.results.file.samples import refuse_other_samples
 from lbx.results.read.runs import find_run
 from lbx.results.whole.changes import score_with
-from lbx.results.whole.copies import open_copy
+from lbx.results.whole.commit_copies import open_copy
 from lbx.running.answering import Asker, LocalAsker
 from lbx.running.forecast.outlook import FreeMemory
 from lbx.running.jobs import Agenda, JobSize
@@ -137,7 +137,7 @@ def run(
 
 @contextmanager
 def _open_output(output: Path, scratch: Path | None) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
-    """Yield the path to write to and the callback after each commit (for ``scratch``: ``lbx.results.whole.copies``)."""
+    """Yield the path to write to and the callback after each commit (``lbx.results.whole.commit_copies``)."""
     if output.parent.is_dir() and (leftovers := remove_leftovers(output.resolve())):
         log.info(f"Removed leftover files of killed processes: {', '.join(map(str, leftovers))}")
     if scratch is None:
@@ -289,7 +289,7 @@ def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
             selected = [(run.benchmarks[task.benchmark], task) for task in run.tasks]
 
             def progress(task: str, count: int, total: int) -> None:
-                listener.counted(f"{task}: chunks retrieved", count, total)
+                listener.counted(f"Retrieving chunks for {task}", count, total, "questions")
 
             retrieve_all(store, finder, run.bundle, selected, selection=run.selection, progress=progress)
             return run.with_retriever(finder, StoredChunks(store, finder.name))
@@ -336,7 +336,7 @@ def _score_summaries(run: ResolvedRun, run_id: str, path: Path, output: Path, li
                 store,
                 run.spec.embedding,
                 run_ids=[run_id],
-                workers=0,
+                processes=None,
                 bundle=run.bundle,
                 threads=run.spec.threads,
                 listener=listener,

@@ -1,12 +1,12 @@
 """Local web server of `lbx rate`, `lbx annotate` and `lbx browse`.
 
-    with listening(host, port, uds, others=others) as site_socket:   bind a socket, and decide who may reach it
-        site = Site(site_socket, routes, people)   create a secret link for each person, required for every page
+    with listening(host, port, uds, others=others) as site_socket:   bind a socket
+        site = Site(site_socket, routes, people)   create a secret link for each person, which all pages require
         serve(site)                                serve until Ctrl-C
 
-Texts come from models and other untrusted sources: templates escape every value and make control and other deceptive
-characters visible (``lbx.base.visible``). Pages load no external resources and have no inline scripts or styles.
-This package needs lbx[web]; commands import it when they run.
+Texts come from models and other untrusted sources. Templates escape all values and make control and other deceptive
+characters visible (``lbx.base.visible``). Pages load no external resources and contain no inline scripts or styles.
+This package needs lbx[web], and is imported only by commands that need it.
 """
 
 from lbx.web.documents import Documents, SearchableDocument

@@ -1,4 +1,4 @@
-"""Pages of `lbx annotate`: the documents of a dataset, each with its editable questions and answers."""
+"""Pages of `lbx annotate`, which show the documents of a dataset with editable questions and answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LISTED = 300
 
 @dataclass(frozen=True, slots=True)
 class _PairField:
-    """Question or answer on the page: ``text`` for the form, ``spelling`` to display if it has invisible characters."""
+    """Question or answer on the page: ``text`` for the form, ``spelling`` to display invisible characters."""
 
     name: str
     label: str
@@ -39,8 +39,8 @@ class AnnotationPages:
     """Routes of a dataset's pages.
 
     Args:
-        dataset: Dataset to show, and to edit unless it is open read-only.
-        new_pairs: Number of empty pairs offered for each document.
+        dataset: dataset to show, and to edit unless it is open read-only.
+        new_pairs: number of empty pairs that are offered for each document.
     """
 
     def __init__(self, dataset: Dataset, new_pairs: int = 0) -> None:

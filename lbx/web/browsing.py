@@ -1,9 +1,9 @@
-"""Pages of `lbx browse`: the answers of a results file as a list, one by one, by question, and the runs' progress.
+"""Pages of `lbx browse`, which show a results file: a list of answers, single answers, and the runs' progress.
 
-Each page opens the file for reading and closes it: writers are not blocked, and pages show new answers.
+Each page opens the file for reading and closes it, so that writers are not blocked and pages show new answers.
 
 - the list of answers: filtered, sorted, 50 at a time
-- one answer, and all answers to one question, with documents and rebuilt prompts in a pane
+- an answer, and all answers to a question, with documents and rebuilt prompts in a pane
 - the progress of each run
 
 The results file has labels of its runs and the version of its contents.
@@ -37,7 +37,8 @@ from lbx.results import Store
 from lbx.results.file.sessions import progress_of_runs
 from lbx.results.file.snapshots import has_writer
 from lbx.results.file.texts import removal_notice
-from lbx.results.read.answers import (
+from lbx.results.read.runs import RunState, run_names, run_states
+from lbx.results.read.stored_answers import (
     LISTED,
     SORTS,
     AnswerFilter,
@@ -47,22 +48,21 @@ from lbx.results.read.answers import (
     answer_of,
     answers_to,
     count_answers,
-    find_place,
+    find_answer_position,
+    find_opinions,
     list_page,
     opinion_words,
-    opinions,
 )
-from lbx.results.read.runs import RunState, run_names, run_states
 from lbx.results.scoring.score_columns import runs_by_id
 from lbx.web.documents import Documents, SearchableDocument
 from lbx.web.pages import page, parse_number
 
 
 class ResultsSource:
-    """Results file for pages.
+    """Results file that pages show.
 
     Args:
-        runs, tasks: Runs and tasks to show; () for all.
+        runs, tasks: runs and tasks to show, or () for all.
     """
 
     def __init__(self, path: Path, runs: Sequence[str] = (), tasks: Sequence[str] = ()) -> None:
@@ -70,7 +70,7 @@ class ResultsSource:
 
     @contextmanager
     def connect(self, request: Request) -> Iterator[tuple[Store, dict[str, Any]]]:
-        """Open the file, or a snapshot of a file that is being written, with values of the pages' common parts."""
+        """Open the file, or a snapshot of a file that is being written, with the values that all pages show."""
         version = self.version()  # first: a commit during the reading makes the page out of date
         with Store(self.path, allow_writer=True) as store:
             yield (
@@ -88,7 +88,10 @@ class ResultsSource:
             )
 
     def version(self) -> str:
-        """Name of the file's state, which changes with each commit and when its writer ends; opens no database."""
+        """Compute a name of the file's state, which changes with each commit and at the end of the writing process.
+
+        No database is opened.
+        """
         states = []
         for part in files_of(self.path):
             with suppress(FileNotFoundError):  # a checkpoint may remove a log at any time
@@ -98,18 +101,18 @@ class ResultsSource:
 
 
 def run_labels(store: Store) -> dict[str, str]:
-    """{run: label}, also for judges."""
+    """Return {run: label}, also for judges."""
     return labels(runs_by_id(store).values())
 
 
 def answer_link(key: AnswerKey, more: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Link to an answer, with more parameters, such as those of the list that it was reached from."""
+    """Build the link to an answer, with more parameters, such as those of the list with the answer."""
     iteration = {"iteration": str(key.iteration)} if key.iteration else {}
     return f"/answer?{urlencode({'run': key.run_id, **_question(key), **iteration, **more})}"
 
 
 def question_link(key: AnswerKey, more: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Link to all answers to the question of an answer."""
+    """Build the link to all answers to the question of an answer."""
     return f"/question?{urlencode({**_question(key), **more})}"
 
 
@@ -129,11 +132,11 @@ PromptBuilder = Callable[[StoredAnswer], Sequence[Mapping[str, Any]]]
 
 
 class BrowsingTexts:
-    """Documents by their hash, and rebuilt prompts by keys of their own.
+    """Documents and rebuilt prompts for the pane.
 
     Args:
-        read_document: Returns a document by its hash; None if it is unknown.
-        make_prompts: Rebuilds an answer's prompts; None if that is not possible.
+        read_document: returns a document by hash, or None if it is unknown.
+        make_prompts: rebuilds an answer's prompts, or None if that is not possible.
     """
 
     def __init__(self, read_document: Callable[[str], str | None], make_prompts: PromptBuilder | None) -> None:
@@ -145,7 +148,7 @@ class BrowsingTexts:
         return self.documents.get(key or "")
 
     def rebuild_prompt(self, answer: StoredAnswer) -> tuple[str, str]:
-        """Return the prompt's key for the pane and a remark on its hash, or "" and the reason for a failure."""
+        """Rebuild an answer's prompt. Returns its key for the pane and a remark on the hash, or "" and an error."""
         if self._make_prompts is None:
             return "", "Rebuilding a prompt needs the bundle. Pass --bundle DIR."
         try:
@@ -163,7 +166,7 @@ class BrowsingTexts:
 
 
 def bundle_document(source: ResultsSource, bundle: Bundle, key: str) -> str | None:
-    """Text of a document of a bundle by its hash; None if no sample of the results file has it."""
+    """Read a document in a bundle by hash. Returns None if the hash is not in the results file."""
     with Store(source.path, allow_writer=True) as store:
         names = store.query(
             "SELECT benchmark, task, min(sample_id) FROM samples WHERE context_sha256 = ? GROUP BY ALL", [key]
@@ -182,7 +185,7 @@ def bundle_document(source: ResultsSource, bundle: Bundle, key: str) -> str | No
 PAGE_SIZE = 50
 """Answers per page of the list."""
 PREFIX = "list-"
-"""Of a list's parameters in the URLs of other pages."""
+"""Prefix of a list's parameters in the URLs of other pages."""
 _FILTERS = ("run", "task", "mark", "least", "below", "q")
 _LONGEST_ID = 20
 _COLUMNS = {
@@ -195,7 +198,7 @@ _COLUMNS = {
     "tokens": "tokens",
     "marks": "marks",
 }
-"""{key of ``SORTS``: heading}."""
+"""{key of ``SORTS``: heading}"""
 _LARGEST_FIRST = ("score", "tokens", "marks")
 
 
@@ -204,24 +207,24 @@ class ListQuery:
     """Filters and order of a list, as in its URL.
 
     Attributes:
-        values: parameters of the URL that are set: filters, and "sort" with "-" before a descending one.
+        values: parameters in the URL: filters, and "sort", the name of an order, with "-" before a descending order.
     """
 
     values: Mapping[str, str]
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str], prefix: str = "") -> ListQuery:
-        """Read the parameters of a list's URL, ignoring unknown ones; other pages' URLs have them with ``PREFIX``."""
+        """Parse the parameters of a list, which begin with ``prefix``. Unknown parameters are ignored."""
         names = (*_FILTERS, "sort")
         return cls({name: value for name in names if (value := parameters.get(prefix + name, "").strip())})
 
     @property
     def prefixed(self) -> dict[str, str]:
-        """Parameters for the URL of another page."""
+        """Parameters for the URL of another page, with ``PREFIX``."""
         return {PREFIX + name: value for name, value in self.values.items()}
 
     def link(self, **changes: object) -> str:
-        """Link to the list, with other or more parameters."""
+        """Build the link to the list, with changed or additional parameters."""
         values = {name: value for name, value in {**self.values, **changes}.items() if value != ""}
         return f"/?{urlencode(values)}" if values else "/"
 
@@ -238,13 +241,13 @@ class ListQuery:
         )
 
     def order(self, labels: Mapping[str, str]) -> AnswerOrder:
-        """Order of the list; runs are sorted by their labels."""
+        """Build the order of the list. Runs are sorted by label."""
         name = self.values.get("sort", "")
         runs = sorted(labels, key=lambda run: labels[run])
         return AnswerOrder(name.removeprefix("-"), name.startswith("-"), runs)
 
     def heads(self) -> list[dict[str, str]]:
-        """Column heads: label, link that sorts by the column or reverses its order, and ``aria-sort``."""
+        """Build column heads: label, link that sorts by the column or reverses the order, and ``aria-sort``."""
         current = self.values.get("sort", "")
         heads = []
         for name in SORTS:
@@ -307,7 +310,7 @@ def _row(row: Mapping[str, Any], labels: Mapping[str, str], query: ListQuery) ->
 
 
 def first_line(text: str | None) -> str:
-    """First line with visible text, of a text that was cut."""
+    """Return the first line with visible text of a text, or ""."""
     return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
 
 
@@ -324,7 +327,7 @@ def _parse_share(text: str) -> float | None:
 
 
 def answer_page(source: ResultsSource, texts: BrowsingTexts, request: Request) -> Response:
-    """Respond with an answer, named by its run, sample and iteration, and its place in the list of the URL."""
+    """Respond with the answer that the URL names by run, sample and iteration, and its position in the list."""
     key = _answer_key(request)
     query = ListQuery.parse(request.query_params, PREFIX)
     with source.connect(request) as (store, values):
@@ -333,9 +336,9 @@ def answer_page(source: ResultsSource, texts: BrowsingTexts, request: Request) -
         if answer is None:
             others = answers_to(store, key.benchmark, key.task, key.sample_id, source.runs)
             return _missing_page(values, key, query, labels, has_question=bool(others))
-        place = find_place(store, query.filter(source), query.order(labels), key)
+        place = find_answer_position(store, query.filter(source), query.order(labels), key)
         going_on = progress_of_runs(store).get(key.run_id, "")
-        judged, rated = opinions(store, answer)
+        judged, rated = find_opinions(store, answer)
     shows_prompt = request.query_params.get("show") == "prompt"
     prompt_key, remark = texts.rebuild_prompt(answer) if shows_prompt else ("", "")
     neighbours = (place.previous, place.next) if place else (None, None)
@@ -365,7 +368,7 @@ def answer_page(source: ResultsSource, texts: BrowsingTexts, request: Request) -
 
 
 def question_page(source: ResultsSource, texts: BrowsingTexts, request: Request) -> Response:
-    """Respond with the answers of all runs to a question, best first, to compare with one of them."""
+    """Respond with the answers of all runs to a question, best first, for comparison."""
     key = _answer_key(request)
     query = ListQuery.parse(request.query_params, PREFIX)
     with source.connect(request) as (store, values):
@@ -415,7 +418,7 @@ def _column(answer: StoredAnswer, labels: Mapping[str, str], query: ListQuery) -
 def _missing_page(
     values: Mapping[str, Any], key: AnswerKey, query: ListQuery, labels: Mapping[str, str], *, has_question: bool
 ) -> Response:
-    """Explain which part of a link the file does not contain."""
+    """Respond with an explanation which name in a link the file does not contain."""
     names: Sequence[tuple[str, str]] = [
         ("run", labels.get(key.run_id, key.run_id)),
         ("task", f"{key.benchmark}/{key.task}" if key.benchmark or key.task else ""),
@@ -471,9 +474,9 @@ class BrowsingPages:
     """Routes of a results file's pages.
 
     Args:
-        bundle: Bundle with the documents; None shows no documents.
-        prompts: Rebuilds an answer's prompts; None if that is not possible.
-        runs, tasks: Runs and tasks to show; () for all.
+        bundle: bundle with the documents, or None to show no documents.
+        prompts: rebuilds an answer's prompts, or None if that is not possible.
+        runs, tasks: runs and tasks to show, or () for all.
     """
 
     def __init__(
@@ -496,13 +499,13 @@ class BrowsingPages:
             Route("/answer", partial(answer_page, source, texts)),
             Route("/question", partial(question_page, source, texts)),
             Route("/progress", partial(progress_page, source)),
-            Route("/state", self._state),
+            Route("/state", self._version_response),
             *texts.documents.routes,
         ]
 
     def _document_text(self, key: str) -> str | None:
         return bundle_document(self._source, self._bundle, key) if self._bundle else None
 
-    def _state(self, _request: Request) -> Response:
-        """Version of the file, for pages that refresh themselves."""
+    def _version_response(self, _request: Request) -> Response:
+        """Respond with the version of the file, for pages that refresh themselves."""
         return JSONResponse({"version": self._source.version()})

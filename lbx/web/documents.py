@@ -1,6 +1,6 @@
-"""Long documents, displayed in blocks that a browser lays out lazily, and searched on the server.
+"""Long documents, which are displayed in blocks that a browser lays out lazily, and searched on the server.
 
-A browser's own search and layout take seconds per megabyte; a block outside the visible area is free.
+A browser's own search and layout take seconds per megabyte. Blocks outside the visible area cost nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lbx.web import limits
 BLOCK = 4_000
 """Approximate number of characters per block."""
 MOST_HITS = 2_000
-"""Maximum number of marked hits; all hits are counted."""
+"""Maximum number of marked hits. All hits are counted."""
 _KEPT = 32
 
 
@@ -33,8 +33,8 @@ class Hits:
     """Hits of a search.
 
     Attributes:
-        total: Number of hits.
-        places: Block and offset of the start, block and offset of the end of the first ``MOST_HITS`` hits. Offsets are
+        total: number of hits.
+        places: block and offset of the start, block and offset of the end of the first ``MOST_HITS`` hits. Offsets are
             in UTF-16 units of the block's text.
     """
 
@@ -46,8 +46,8 @@ class SearchableDocument:
     """Searchable text, split into blocks.
 
     Attributes:
-        key: Name of the document in URLs.
-        blocks: Displayed blocks; joined they are the text with invisible characters made visible.
+        key: name of the document in URLs.
+        blocks: displayed blocks, which together are the text with invisible characters made visible.
     """
 
     def __init__(self, key: str, text: str) -> None:
@@ -88,7 +88,7 @@ def blocks_of(text: str) -> list[str]:
 
 @functools.cache
 def _fold(character: str) -> str:
-    """Fold a character to its decomposed form, which is unique: "é" must also match "e" with a combining accent."""
+    """Fold a character to the decomposed characters (NFKD), so that "é" also matches "e" with a combining accent."""
     folded = unicodedata.normalize("NFKD", character).casefold()
     return unicodedata.normalize("NFKD", folded)
 
@@ -110,7 +110,7 @@ class _FoldedText:
         self._inside = {part for character in longer for part in folds[character]}
 
     def find(self, query: str) -> tuple[int, list[tuple[int, int]]]:
-        """Count hits and locate the first ones in the original text; only whole characters: "e" does not match "é"."""
+        """Count hits and locate the first hits in the original text. Only whole characters match: "e" is not in "é"."""
         folded = "".join(map(_fold, query))
         spans: list[tuple[int, int]] = []
         total = 0
@@ -132,7 +132,7 @@ class _FoldedText:
         return end < len(self._original) and unicodedata.combining(self._original[end]) != 0
 
     def _original_offset(self, at: int) -> int | None:
-        """Map a folded offset to the original text; None for an offset inside one original character."""
+        """Map a folded offset to the original text, or to None for an offset inside an original character."""
         if self._ends is None or at == 0:
             return at
         before = bisect_left(self._ends, at)
@@ -143,7 +143,7 @@ class Documents:
     """Documents of a site, read on first use.
 
     Args:
-        read: Returns a document's text by its key, or None if it does not exist.
+        read: returns a document's text by key, or None if it does not exist.
     """
 
     def __init__(self, read: Callable[[str], str | None]) -> None:
@@ -152,7 +152,7 @@ class Documents:
         )
 
     def get(self, key: str) -> SearchableDocument | None:
-        """Return a document; None if it does not exist or ``key`` is ""."""
+        """Return a document by key, or None if it does not exist or ``key`` is ""."""
         return self._get(key) if key else None
 
     @property

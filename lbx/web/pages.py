@@ -1,4 +1,4 @@
-"""Pages from templates, which escape every value and make invisible characters visible; and form handling."""
+"""Rendering of pages from templates, which escape all values and make invisible characters visible, and of forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lbx.web.documents import blocks_of
 
 HERE = Path(__file__).parent
 SaveForm = Callable[[Request, Mapping[str, str]], str]
-"""Saves the fields of a request's form, and returns the path of the next page."""
+"""Function that saves the fields of a request's form, and returns the path of the next page."""
 
 
 class _NumberConvertor(IntegerConvertor):
@@ -36,7 +36,7 @@ register_url_convertor("number", _NumberConvertor())
 
 
 class FormText(str):
-    """Text of a form field: escaped, but with invisible characters unchanged, because the form sends it back."""
+    """Text of a form field, which is escaped, but whose invisible characters stay, because the form sends it back."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ def _templates() -> Environment:
 
 
 def page(name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a template. Every text in ``values`` is escaped."""
+    """Render a template as a response. All texts in ``values`` are escaped."""
     return HTMLResponse(_templates().get_template(name).render(values), status)
 
 
@@ -60,7 +60,7 @@ def refusal_page(cause: str, fix: str = "", *, status: int = 403) -> HTMLRespons
 
 
 def parse_number(text: str, otherwise: int = 0) -> int:
-    """Parse a number in a URL or a form; return ``otherwise`` if it is missing, invalid or too long."""
+    """Parse a number in a URL or a form. Returns ``otherwise`` for a text that is empty, invalid or too long."""
     return int(text) if text.isdecimal() and len(text) <= limits.NUMBER_DIGITS else otherwise
 
 

@@ -29,17 +29,17 @@ _log = logging.getLogger("lbx.web")
 
 @contextmanager
 def listening(host: str, port: int, uds: Path | None = None, *, others: bool = False) -> Iterator[SiteSocket]:
-    """Bind a socket, and close it at the end.
+    """Bind a socket, and close it at the end of the block.
 
     Args:
-        host: Address or name of this machine.
-        port: Port to bind; 0 for any free port. With ``uds``, the local port of the tunnel.
-        uds: Unix domain socket to use instead, accessible to this user only.
-        others: Allow access from other machines, required for a host that is not loopback.
+        host: address or name of this machine.
+        port: port to bind, or 0 for any free port. With ``uds``, the local port of the tunnel.
+        uds: path of a Unix domain socket to bind instead, which only this user can access.
+        others: whether to allow access from other machines, which a host that is not loopback requires.
 
     Raises:
-        UsageError: The host is not loopback and ``others`` is not set; the port or the file is taken.
-        LbxError: The operating system refuses to bind.
+        UsageError: the host is not loopback and ``others`` is not set, or the port or the file is in use.
+        LbxError: the operating system refuses to bind.
     """
     site_socket = SiteSocket(_bind_file(uds), "127.0.0.1", port or 8765, uds) if uds else _bind_tcp(host, port, others)
     try:
@@ -101,7 +101,7 @@ def _bind_file(path: Path) -> socket.socket:
 
 
 def _remove_dead_socket(path: Path) -> None:
-    """Remove the socket of a killed process; refuse other files and sockets that are in use."""
+    """Remove the socket of a killed process. Raises UsageError for other files, and for sockets that are in use."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise UsageError(f"{path} exists and is not a socket.", fix="Choose another file.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -123,7 +123,7 @@ class Connection(H11Protocol):
 
     @property
     def person(self) -> str:
-        """Name of the person who made the last request; "" for strangers."""
+        """Name of the person who made the last request, or "" for strangers."""
         return str(self.scope["state"].get("person", "")) if self.scope else ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -136,7 +136,7 @@ class Connection(H11Protocol):
             assert isinstance(connection, Connection)
             by_person[connection.person].append(connection)
         for person, connections in by_person.items():
-            limit = limits.OF_A_PERSON if person else limits.STRANGERS
+            limit = limits.CONNECTIONS_PER_PERSON if person else limits.STRANGER_CONNECTIONS
             newest_first = sorted(connections, key=lambda connection: connection.since, reverse=True)
             for connection in newest_first[limit:]:
                 self.connections.discard(connection)
@@ -162,7 +162,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def _set_deadline(self) -> None:
-        """Start the deadline of a request, if it is not running; further parts of the request do not extend it."""
+        """Start the deadline of a request, unless it is running. Further bytes of the request do not extend it."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._clear_deadline()
         elif self._deadline is None:
@@ -178,7 +178,7 @@ def serve(site: Site) -> None:
     """Serve until Ctrl-C or SIGTERM, and finish open responses.
 
     Raises:
-        KeyboardInterrupt: On either signal, after open responses are finished.
+        KeyboardInterrupt: a signal arrived, and open responses are finished.
     """
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(_LoopErrors())
@@ -186,7 +186,7 @@ def serve(site: Site) -> None:
 
 
 class _LoopErrors:
-    """Handler that logs a lack of file descriptors once; asyncio alone logs a traceback at every retry, each second."""
+    """Handler that logs a lack of file descriptors once. Asyncio alone logs a traceback at every retry, each second."""
 
     full = False
 
@@ -200,7 +200,7 @@ class _LoopErrors:
 
 
 def server_of(site: Site) -> uvicorn.Server:
-    """Configure uvicorn with lbx's limits and without its logs: ``Gate`` logs errors of the pages."""
+    """Build a uvicorn server with lbx's limits and without uvicorn's logs. ``AccessMiddleware`` logs pages' errors."""
     settings = uvicorn.Config(
         site.app,
         access_log=False,  # addresses contain tokens

@@ -1,4 +1,4 @@
-"""Web site with a secret link for each person, access checks, and error pages."""
+"""Web site of lbx, with a secret link for each person, access checks, and error pages."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _WORD_DIFF = Path(lbx.report.__file__).parent / "page" / "script" / "diff.js"
 
 @dataclass(frozen=True, slots=True)
 class SiteSocket:
-    """Bound socket with its URL and accepted host names.
+    """Bound socket with the site's URL and accepted host names.
 
     Attributes:
-        uds: File of a Unix domain socket; None for TCP.
-        remote: Whether other machines can reach the socket.
+        uds: path of a Unix domain socket, or None for TCP.
+        remote: whether other machines can reach the socket.
     """
 
     socket: socket.socket
@@ -78,8 +78,8 @@ class SiteSocket:
     def answers_to(self, header: str) -> bool:
         """Whether a Host header names this socket, which excludes DNS rebinding.
 
-        Any port is accepted, because a tunnel may use another port. If other machines have access, numeric addresses
-        are accepted, too: only names can be rebound.
+        Any port is accepted, because a tunnel may use another port. If other machines can reach the socket, numeric
+        addresses are accepted, too, because only names can be rebound.
         """
         name = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
         name = name.strip("[]").lower().rstrip(".")
@@ -100,17 +100,17 @@ def _parse_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Person with the secret of their link, which is also the cookie."""
+    """Person with the secret in the person's link, which is also the cookie."""
 
     name: str
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
 
-class Gate:
-    """ASGI middleware that checks every request and sets ``request.state.person`` to the name of its person.
+class AccessMiddleware:
+    """ASGI middleware that checks every request, and sets ``request.state.person`` to the person's name.
 
     Args:
-        root: Path prefix of all pages, "/...".
+        root: path prefix of all pages, "/...".
     """
 
     def __init__(self, app: ASGIApp, site_socket: SiteSocket, people: Sequence[Person], root: str) -> None:
@@ -141,7 +141,7 @@ class Gate:
             _log_error(request.method, scope["path"], error)
 
     def _check_request(self, request: Request) -> Response | None:
-        """Refuse requests that are not allowed for any person."""
+        """Return the refusal of a request that is not allowed for any person, or None for other requests."""
         address = len(request.scope["path"]) + len(request.scope["query_string"])
         if address > limits.ADDRESS_BYTES:
             return refusal_page("The address of this page is too long.", "Search for a shorter text.", status=414)
@@ -159,7 +159,7 @@ class Gate:
         return None
 
     def _check_person(self, request: Request) -> Response | None:
-        """Refuse strangers, except for static files; answer a person's secret link."""
+        """Return the refusal of a stranger, or the response to a secret link, or None for a request of a person."""
         if request.scope["path"].startswith(f"{self._root}/"):
             request.scope["root_path"] = self._root
             # The person of the cookie, parsed by hand: Python's own parser takes quadratic time for some cookies
@@ -167,11 +167,11 @@ class Gate:
             tokens = [
                 value.strip() for name, _, value in (pair.partition("=") for pair in pairs) if name.strip() == _COOKIE
             ]
-            people = (self._person_of(value) for value in tokens[: limits.COOKIES])
+            people = (self._find_person(value) for value in tokens[: limits.COOKIES])
             current = next((person for person in people if person), None)
             token = request.query_params.get("token")
             if token is not None:
-                return self._open_link(request, current, self._person_of(token))
+                return self._open_link(request, current, self._find_person(token))
             if current:
                 request.state.person = current.name
                 return None
@@ -184,7 +184,7 @@ class Gate:
         )
 
     def _open_link(self, request: Request, current: Person | None, person: Person | None) -> Response:
-        """Redirect to the first page; the path of the link is ignored, because it may have been changed."""
+        """Redirect to the first page. The path of the link is ignored, because it may have been changed."""
         if person is None:
             return refusal_page("This link is not valid.", "If lbx was restarted, its links are new.")
         if current and current is not person:
@@ -201,7 +201,7 @@ class Gate:
         answer.set_cookie(_COOKIE, person.token, httponly=True, samesite="strict", path=f"{self._root}/")
         return answer
 
-    def _person_of(self, secret: str) -> Person | None:
+    def _find_person(self, secret: str) -> Person | None:
         candidate = secret.encode("utf-8", "replace")
         matches = [person for person in self._people if hmac.compare_digest(person.token.encode(), candidate)]
         return matches[0] if matches else None
@@ -210,12 +210,12 @@ class Gate:
 class Site:
     """Application with access checks and a secret link for each person.
 
-    All pages have a random path prefix, new at each start: browsers send a cookie to every port of a host, but only
-    below the cookie's path.
+    The paths of all pages begin with a random prefix, which is new at each start, because browsers send a cookie to
+    all ports of a host, but only below the cookie's path.
 
     Args:
-        routes: Pages; ``request.state.person`` is the name of the person.
-        people: Names of the people who get a link.
+        routes: routes of the pages. ``request.state.person`` is the name of the person.
+        people: names of the people who get a link.
     """
 
     def __init__(self, site_socket: SiteSocket, routes: Sequence[BaseRoute], people: Sequence[str]) -> None:
@@ -233,7 +233,7 @@ class Site:
                 Exception: _unexpected_error_page,
             },
         )
-        self.app = Gate(pages, site_socket, self._people, self._root)
+        self.app = AccessMiddleware(pages, site_socket, self._people, self._root)
 
     @property
     def url(self) -> str:
@@ -242,7 +242,7 @@ class Site:
 
     @property
     def links(self) -> dict[str, str]:
-        """{name of a person: secret link}."""
+        """{name of a person: secret link}"""
         return {person.name: f"{self.url}/?token={person.token}" for person in self._people}
 
 
@@ -253,7 +253,7 @@ def _lbx_error_page(_request: Request, error: Exception) -> Response:
 
 
 def _value_error_page(request: Request, error: Exception) -> Response:
-    """Name the files only: the error's text may quote a stored value that the rater is not to see."""
+    """Respond only with names of files, because the error's text may quote a value that raters must not see."""
     if stored_value_error(error) is None or os.environ.get("LBX_DEBUG"):
         raise error
     _log_error(request.method, request.scope["path"], error)

@@ -19,7 +19,7 @@ import duckdb
 
 from lbx.results import GenerationRow, Store
 from lbx.results.file.opening import WRITERS
-from lbx.results.whole import copies, edits
+from lbx.results.whole import commit_copies, edits
 
 Answers = dict[tuple[str, str, str, str, int], tuple[str | None, bool]]
 """{(run, benchmark, task, sample id, iteration): (output, failed)}."""
@@ -89,7 +89,11 @@ def watched(folder: Path, moment: int = 0) -> Iterator[Watch]:
 
 def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
     begin, write, transaction, close = Store.__init__, Store.write, Store.transaction, Store.close
-    publish, append, note = copies.Copies._publish, copies.Copies._append, copies._note_copy
+    publish, append, note = (
+        commit_copies.CommitCopies._publish,
+        commit_copies.CommitCopies._append,
+        commit_copies._note_copy,
+    )
     changes: dict[int, Callable[[Answers], None]] = {}
 
     def begins(self: Store, path: Path, **options: Any) -> None:
@@ -120,11 +124,11 @@ def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
             watch.pass_moment()
         close(self)
 
-    def publishes(self: copies.Copies) -> None:
+    def publishes(self: commit_copies.CommitCopies) -> None:
         watch.pass_moment()
         publish(self)
 
-    def appends(self: copies.Copies) -> None:
+    def appends(self: commit_copies.CommitCopies) -> None:
         watch.pass_moment()
         append(self)
         watch.published[self._target] = (self.path, len(watch.committed.get(self.path, ())))
@@ -141,9 +145,9 @@ def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
         (Store, "write", writes),
         (Store, "transaction", transacts),
         (Store, "close", closes),
-        (copies.Copies, "_publish", publishes),
-        (copies.Copies, "_append", appends),
-        (copies, "_note_copy", notes),
+        (commit_copies.CommitCopies, "_publish", publishes),
+        (commit_copies.CommitCopies, "_append", appends),
+        (commit_copies, "_note_copy", notes),
         *((edits, name, _after_moment(watch, getattr(edits, name))) for name in _REWRITING),
     ]
 

@@ -132,8 +132,8 @@ def _fresh(path: Path, empty: Path) -> Iterator[Store]:
     try:
         with Store(fresh, allowed_files=[path]) as made:
             _fill(made, path)
-            score_with(made, None, run_ids=(), workers=1)
-            opinions.add_up_all(made)
+            score_with(made, None, run_ids=(), processes=1)
+            opinions.aggregate_all_opinions(made)
             yield made
     finally:
         fresh.unlink()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.opinions.journal import Journal, journal_of, move_journal, row_of
+from lbx.opinions.journal import Journal, journal_of, move_journal, parse_rating
 from lbx.opinions.rating_rows import ratings_of
 from lbx.opinions.rating_session import Opinion, RatingSession
 from lbx.opinions.rating_sets import make_rating_set
@@ -157,7 +157,7 @@ class Opinions(Files):
 
 def _ratings(records: list[dict[str, Any]]) -> set[Rating]:
     """What lines of a journal say."""
-    rows = [row_of(row) for record in records for row in record.get("ratings", ())]
+    rows = [parse_rating(row) for record in records for row in record.get("ratings", ())]
     names = RATING.split(", ")
     return {tuple(_value(getattr(row, name)) for name in names) for row in rows}
 

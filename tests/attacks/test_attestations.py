@@ -17,7 +17,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.signing.signature import NAMESPACE, RESULTS_NAMESPACE, sign
 from lbx.results import Store
 from lbx.results.attesting.attestation import attestation_path, encode_attestation
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.views import VIEWS
 from tests.attacks.attack_parts import main, refused
 from tests.attacks.results_parts import changed, results_file
@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     path = results_file(folder / "r.duckdb")
     with Store(path) as store:
-        add_up(store, "r1", BENCHMARKS["longbench"])
+        aggregate_scores(store, "r1", BENCHMARKS["longbench"])
     attest(path, make_key(folder))
     make_key(folder, "other")
     return folder

@@ -284,8 +284,8 @@ def form(site: Site, body: bytes, length: int | None = None) -> bytes:
 @pytest.mark.parametrize("linked", [False, True])
 def test_so_many_connections(tmp_path: Path, linked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those without a link, and of one person: the oldest go, and nobody else loses one."""
-    monkeypatch.setattr(limits, "STRANGERS", 8)
-    monkeypatch.setattr(limits, "OF_A_PERSON", 8)
+    monkeypatch.setattr(limits, "STRANGER_CONNECTIONS", 8)
+    monkeypatch.setattr(limits, "CONNECTIONS_PER_PERSON", 8)
     with rating(tmp_path) as site, answered(site), ExitStack() as stack:
         bob = urlsplit(site.links["bob"])
         cookie = cookie_of(client_of(site, "bob"))

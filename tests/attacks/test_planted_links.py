@@ -22,7 +22,7 @@ from lbx.opinions.journal import Journal
 from lbx.options.run_spec import RunSpec
 from lbx.results import Store
 from lbx.results.read import queries
-from lbx.results.whole import copies
+from lbx.results.whole import commit_copies
 from lbx.running.forecast.shards import ShardPlan
 from lbx.running.watching import log_path
 from tests.attacks.attack_parts import refused
@@ -80,12 +80,12 @@ def _annotated(place: Path) -> None:
 
 def _copied(place: Path) -> None:
     (place.parent / "disk").mkdir()
-    with copies.open_copy(place / "r.duckdb", place.parent / "disk", print) as held:
+    with commit_copies.open_copy(place / "r.duckdb", place.parent / "disk", print) as held:
         results_file(held.path)
 
 
 def _kept(place: Path) -> None:
-    with copies.exclusive_lock(place / "r.duckdb"):
+    with commit_copies.exclusive_lock(place / "r.duckdb"):
         pass
 
 
@@ -179,16 +179,16 @@ def test_a_results_file_is_not_made_through_a_link_of_somebody_elses(place: Path
 def test_what_somebody_else_left_in_the_scratch_folder_is_not_taken_up(results: Path, tmp_path: Path) -> None:
     """Its name, and what says of which copy it is, anybody can work out."""
     disk = tmp_path / "disk"
-    folder = disk / f"{copies._prefix(results)}x"
+    folder = disk / f"{commit_copies._prefix(results)}x"
     folder.mkdir(parents=True)
     results_file(folder / results.name)
-    (folder / copies._COPY_RECORD).write_text(copies._version(results))
+    (folder / commit_copies._COPY_RECORD).write_text(commit_copies._version(results))
     os.chown(folder, 12345, -1)
-    with copies.open_copy(results, disk, print) as held:
+    with commit_copies.open_copy(results, disk, print) as held:
         assert held.path.parent != folder
     os.chown(folder, os.geteuid(), -1)
-    (folder / copies._COPY_RECORD).write_text(copies._version(results))
-    with copies.open_copy(results, disk, print) as held:
+    (folder / commit_copies._COPY_RECORD).write_text(commit_copies._version(results))
+    with commit_copies.open_copy(results, disk, print) as held:
         assert held.path.parent == folder, "a killed run's own is"
 
 

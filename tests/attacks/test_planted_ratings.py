@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.base.errors import StoreError
-from lbx.opinions.journal import Journal, collect_ratings, journal_of, line_of, record_of
+from lbx.opinions.journal import Journal, collect_ratings, journal_of, parse_line, parse_record
 from lbx.opinions.rating_session import Opinion
 from lbx.results import Store
 from tests.attacks.attack_parts import refused
@@ -160,15 +160,15 @@ def test_any_rating_is_none_or_one_that_others_can_follow(values: dict[str, Any]
         text = json.dumps(record)
     except ValueError:
         return
-    held = record_of(text.encode())
+    held = parse_record(text.encode())
     if held is None:
         with pytest.raises(ValueError):
-            line_of(record)
+            parse_line(record)
         return
-    (row,) = line_of(held).ratings
+    (row,) = parse_line(held).ratings
     assert row.created_at.tzinfo is UTC
     assert row.created_at + timedelta(microseconds=1) > row.created_at
-    assert line_of(json.loads(json.dumps({"ratings": [row.values()]}))).ratings == [row]
+    assert parse_line(json.loads(json.dumps({"ratings": [row.values()]}))).ratings == [row]
 
 
 @given(
@@ -179,7 +179,7 @@ def test_any_json_is_a_line_or_none(value: object) -> None:
         text = json.dumps(value)
     except ValueError:
         return
-    assert record_of(text.encode()) is None or isinstance(value, dict)
+    assert parse_record(text.encode()) is None or isinstance(value, dict)
 
 
 def test_what_would_not_be_read_again_is_not_said_to_be_saved(path: Path) -> None:

@@ -18,7 +18,7 @@ from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.attesting.attestation import attest_results, attestation_path
 from lbx.results.attesting.checking import ResultsReport, check_results
 from lbx.results.file.caches import store_chunks
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from tests.page_parts import results_file
 
 TASK = ("longbench", "qasper")
@@ -63,7 +63,7 @@ def results_to_attest(path: Path) -> Path:
             ],
         )
         for run in ("first", "second"):
-            add_up(store, run, BENCHMARKS["longbench"])
+            aggregate_scores(store, run, BENCHMARKS["longbench"])
         store_chunks(store, RETRIEVER, [(samples[0], [Chunk(n, n, 0.5, f"chunk {n}") for n in range(2)])])
         _judge(store)
         write_ratings(

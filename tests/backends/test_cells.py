@@ -58,7 +58,7 @@ def check_columns(table, held, named):
     else:
         assert columns.cells.tolist() == list(range(*columns.span))
         assert len(columns.cells) <= 3 * len(needed)
-    assert columns.in_order == (len(named) == 1 and columns.cells.tolist() == held[named[0]])
+    assert columns.sort_tasks == (len(named) == 1 and columns.cells.tolist() == held[named[0]])
     owned, places = table.mask_columns(named, columns.span or columns.cells)
     for row, s in zip(owned, named, strict=True):
         assert columns.cells[row].tolist() == sorted(held[s], key=columns.cells.tolist().index)

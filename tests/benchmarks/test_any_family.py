@@ -191,7 +191,7 @@ def answered(family: str, task: str, references: Sequence[object], **meta: Any) 
         row = {**DATA["longbench"].row, "answers": list(references)}
         return make_sample(task, DataRow("made up", row), 0, meta.get("all_classes", ()))
     if family == "lveval":
-        texts, fault = lveval.first_answers(list(references))
+        texts, fault = lveval.parse_references(list(references))
         meta |= {"fault": fault} if fault else {}
         return Sample(family, task, "0", "", "q", texts, meta=meta)
     return Sample(family, task, "0", "", "q", tuple(map(str, references)), meta=meta)

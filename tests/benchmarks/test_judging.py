@@ -163,18 +163,24 @@ def test_what_a_strange_results_file_says_is_read_as_nothing(columns: dict[str, 
 
 
 def test_a_round_is_named_by_all_that_makes_it() -> None:
-    name = ONE.name(PAIRS.sha256)
+    name = ONE.round_id(PAIRS.sha256)
     assert len(name) == 24
-    assert replace(ONE).name(replace(PAIRS, source="elsewhere", name="theirs").sha256) == name
+    assert replace(ONE).round_id(replace(PAIRS, source="elsewhere", name="theirs").sha256) == name
     others = [
         replace(ONE, answer="good  answer"), replace(ONE, against="worse"), replace(ONE, answer_first=False),
         replace(ONE, question="who?"), replace(ONE, references=("so", "")), replace(ONE, run_id="n"),
         replace(ONE, iteration=1), replace(ONE, against_run_id="claude"), replace(ONE, against_iteration=1),
         replace(ONE, sample_id="000-02"), replace(ONE, document_sha256="0"),
     ]  # fmt: skip
-    names = [one.name(PAIRS.sha256) for one in others]
-    names += [ONE.name(replace(PAIRS, user=PAIRS.user + ".").sha256), ONE.name(replace(PAIRS, system="").sha256)]
-    names += [ONE.name(replace(PAIRS, verdicts=MARKS[::-1]).sha256), ONE.name(replace(PAIRS, max_new_tokens=1).sha256)]
+    names = [one.round_id(PAIRS.sha256) for one in others]
+    names += [
+        ONE.round_id(replace(PAIRS, user=PAIRS.user + ".").sha256),
+        ONE.round_id(replace(PAIRS, system="").sha256),
+    ]
+    names += [
+        ONE.round_id(replace(PAIRS, verdicts=MARKS[::-1]).sha256),
+        ONE.round_id(replace(PAIRS, max_new_tokens=1).sha256),
+    ]
     assert len({name, *names}) == 1 + len(names)
 
 
@@ -227,7 +233,7 @@ def test_a_document_that_the_rubric_shows_comes_from_the_bundle(make_bundle: Mak
     judging = JudgeBenchmark(rubric, rounds, documents)
     samples = list(judging.samples(bundle, "ours"))
     assert [sample.context for sample in samples] == ["first text"] * 2 + ["third"] * 2
-    assert {sample.sample_id for sample in samples} == {one.name(rubric.sha256) for one in rounds}
+    assert {sample.sample_id for sample in samples} == {one.round_id(rubric.sha256) for one in rounds}
     prompt = judging.prompt(bundle, samples[0])
     assert (prompt.before, prompt.document, prompt.truncation) == ("", "first text", Truncation.DOCUMENT_MIDDLE)
     for wrong in (replace(rounds[0], document_sha256="0"), replace(rounds[0], sample_id="9")):

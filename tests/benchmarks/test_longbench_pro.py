@@ -18,8 +18,8 @@ from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.sources import JsonArray
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES, missing_category
-from lbx.benchmarks.longbench_pro.tasks import TASKS, Data, _index_rows
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES, missing_category
+from lbx.benchmarks.longbench_pro.tasks import TASKS, DataFile, _index_rows
 from lbx.options.asking import Mode
 from tests.profiles import examples
 
@@ -110,7 +110,7 @@ def test_any_texts_can_stand_in_a_row(
     place = folder / "hub" / "x"
     place.parent.mkdir()
     place.write_text(json.dumps(rows, indent=indent), "utf-8")
-    data = Data(JsonArray(place, "id"), place)
+    data = DataFile(JsonArray(place, "id"), place)
     assert data.counts() == {TASKS["t3.2"].title: len(rows)}
     assert [(number, row.values) for number, row in data.rows(TASKS["t3.2"].title)] == list(enumerate(rows))
 

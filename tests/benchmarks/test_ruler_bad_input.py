@@ -18,7 +18,7 @@ from lbx.base.records import Sample
 from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
 from lbx.benchmarks.ruler.samples import SampleSet
-from lbx.benchmarks.ruler.tasks import NEEDLES, TASKS, RulerSettings, family_of
+from lbx.benchmarks.ruler.tasks import NEEDLES, TASKS, RulerSettings, constants_key
 from tests import made_ruler as made
 from tests import profiles
 from tests.made_ruler import QUESTIONS, SCRIPTS, MakeBundle, ruler_files
@@ -116,7 +116,7 @@ COUNTERS: dict[str, Callable[[str], int]] = {
 @pytest.mark.parametrize("counter", COUNTERS)
 def test_samples_follow_the_counts_of_any_tokenizer(make_bundle: MakeBundle, task: str, counter: str) -> None:
     bundle, count = make_bundle(ruler_files()), COUNTERS[counter]
-    _, _, budget = made.TEMPLATES[family_of(task)]
+    _, _, budget = made.TEMPLATES[constants_key(task)]
     for length in (500, 1000, 4096, 8192):
         try:
             samples = generate(bundle, task, length, count)

@@ -188,7 +188,7 @@ def test_the_packages_rows_are_the_readmes(shared: Shared) -> None:
             row["size"],
             row["claimed_length"].lower(),
         )
-        figures = {line: figure.value for line, figure in model.figures.items()}
+        figures = {line: figure.value for line, figure in model.scores.items()}
         averages = _averages(row)
         columns = {"average": "avg", RISING: "wavg_inc", FALLING: "wavg_dec"}
         expected = {f"length {LABELS[length]}: average": value for length, value in averages.items()}

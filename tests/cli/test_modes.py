@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lbx.benchmarks.longbench_pro.benchmark import REPO
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench_pro.tasks import TASKS
 from lbx.report.reports import REPORTS
 from tests.command_line import Lbx, fails
@@ -154,7 +154,7 @@ def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Pat
         assert done.returncode == 3
     from lbx.report import page
     from lbx.report.format import render
-    from lbx.report.format.cells import sheet
+    from lbx.report.format.table_cells import sheet
     from lbx.report.reports import read_report
     from lbx.results import Store
 

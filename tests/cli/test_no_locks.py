@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.database import open_database
-from lbx.results.whole.copies import copy_database
+from lbx.results.whole.commit_copies import copy_database
 from tests.command_line import Lbx, fails
 
 TASKS = ("--tasks", "needle/single_en", "--no-plan")

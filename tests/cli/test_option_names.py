@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from lbx.base.errors import StoreError
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cli import cluster, completing
-from lbx.cli.loading import import_object
+from lbx.cli.loading import import_object, option_fields
 from lbx.cli.main import COMMANDS, load_command
 from lbx.opinions.judge_spec import JudgeSpec
-from lbx.options.option import fields_of
+from lbx.options.meanings import MEANINGS, RELATED
+from lbx.options.option import Argument, fields_of
 from lbx.options.run_spec import RunSpec
 from lbx.results import GenerationRow, SampleRow, Store
 from lbx.results.file.imports import refuse_other_content
@@ -31,11 +33,11 @@ WORDS = {name: (command, name) if top.parts else (name,) for command, top in COM
 """{command: its words on the command line}."""
 NARROW = {**os.environ, "COLUMNS": "80"}  # TERMINAL_WIDTH would hold for the rest of the process: Typer reads it once
 GROUPS = {
-    "Measure": "doctor tasks models prompts plan run parity",
-    "Read": "report show browse sql",
+    "The six steps of the main job": "bundle verify unpack plan run report",
+    "Measure": "doctor tasks models prompts parity",
+    "Read": "check show browse sql",
     "Judges and people": "judge rate annotate",
     "Exchange": "import export score merge runs attest",
-    "Across the gap": "bundle verify unpack",
     "Cluster": "submit status",
 }
 
@@ -59,6 +61,7 @@ def test_help_shows_the_commands_in_groups(lbx: Lbx) -> None:
         done = lbx.process(*arguments, environment=NARROW)
         panels = re.split(r"╭─ (.+?) ─+╮", done.stdout + done.stderr)
         shown = dict(zip(panels[1::2], panels[2::2], strict=True))
+        assert [group for group in shown if group in GROUPS] == [*GROUPS], arguments
         for group, commands in GROUPS.items():
             assert re.findall(r"^│ (\w+) ", shown[group], re.MULTILINE) == commands.split(), arguments
 
@@ -73,11 +76,29 @@ def test_every_help_fits_a_screen(lbx: Lbx, command: str) -> None:
     assert not re.findall(r"<(?:path|str|bool|list)", shown)
 
 
+def test_an_option_means_one_thing_in_every_command() -> None:
+    """Its help and kind of value are the same everywhere, or the table of meanings has what they have in common."""
+    helps, metavars, long_names = defaultdict(set), defaultdict(set), defaultdict(set)
+    for row in ROWS.values():
+        for field, _ in option_fields(import_object(row.options)):
+            if field.option and not isinstance(field.option, Argument):
+                helps[field.option_name].add(field.option.help)
+                metavars[field.option_name].add(field.option.metavar or "")
+                for short in field.names[1:]:
+                    long_names[short].add(field.option_name)
+    differing = {name for name in helps if len(helps[name]) > 1 or len(metavars[name]) > 1}
+    assert differing == {*MEANINGS}, "an option has a second meaning, or the table has one that is not needed"
+    for name in differing:
+        assert metavars[name] == {*MEANINGS[name].metavars.split(" ")}, name
+    assert {short: names for short, names in long_names.items() if len(names) > 1} == {}
+    assert {name for names in RELATED for name in names} <= {*helps}
+
+
 @pytest.mark.parametrize("command", ["run", "plan", "prompts"])
 def test_help_of_a_run_fits_a_screen_and_names_the_help_of_everything(lbx: Lbx, command: str) -> None:
     brief = lbx.process(command, "--help", environment=NARROW).stdout
     assert len(brief.splitlines()) <= 36
-    for name in ("--bundle", "--model", "--tasks", "--limit", "--output", "--name", "--help-all"):
+    for name in ("--bundle", "--model", "--tasks", "--limit", "--name", "--help-all"):
         assert name in brief
     assert "--chunk-words" not in brief
     assert lbx.process(command, "-h", environment=NARROW).stdout == brief
@@ -142,7 +163,7 @@ def test_tasks_are_named_alike(lbx: Lbx, results: Path) -> None:
         ("report", "FILE", "cost", "--run", "RUN", "-f", "json"),
         ("export", "longbench", "FILE", "--run", "RUN", "--json", "--force", "-o", "OUT"),
         ("runs", "note", "FILE", "RUN", "--json", "PE=no"),
-        ("score", "FILE", "--run", "RUN", "--json", "--workers", 1),
+        ("score", "FILE", "--run", "RUN", "--json", "--processes", 1),
     ],
 )
 def test_stored_runs_are_named_by_name_prefix_or_model(lbx: Lbx, results: Path, tmp_path: Path, command: Any) -> None:
@@ -192,7 +213,7 @@ def test_an_import_matches_no_bundle_that_the_environment_names(lbx: Lbx, tmp_pa
     rows = tmp_path / "narrativeqa.jsonl"
     rows.write_text(json.dumps({"pred": "a", "answers": ["a"], "all_classes": None, "length": 9}) + "\n")
     named = {**os.environ, "LBX_BUNDLE": str(tmp_path)}
-    lbx.ok("import", "longbench", rows, "--model", "m", "-o", tmp_path / "r.duckdb", environment=named)
+    lbx.ok("import", "longbench", rows, "--model-name", "m", "-o", tmp_path / "r.duckdb", environment=named)
 
 
 def test_a_specs_file_goes_before_the_environment(lbx: Lbx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +240,24 @@ def test_what_was_meant_is_offered(lbx: Lbx, results: Path, arguments: Any, mean
     assert meant in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("show FILE --limit 1", "Did you mean --rows (List at most N answers)?"),
+        ("run -b b -m m -t t --history r.duckdb", "Did you mean --output (The results file; created if missing)?"),
+        ("score FILE --workers 0", "Did you mean --processes"),
+        ("report FILE --against GPT", "--published (Also show this published model"),
+        ("run -b b -m m -t t --modle x", "Did you mean --model"),
+        ("run -b b -m m -t t --print-prompts", "`lbx prompts` shows the prompts of a run"),
+    ],
+)
+def test_an_option_of_another_command_is_told_what_this_one_has(
+    lbx: Lbx, results: Path, words: str, meant: str
+) -> None:
+    command = words.replace("FILE", str(results)).split()
+    fails(lbx.process(*command), 2, "No such option", meant, f"lbx {command[0]} --help")
+
+
 def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {*completing.runs({"results": results})} == {"alpha-1", "alpha-2", "beta", "large", "small"}
     assert completing.tasks({"results": results}) == ["leval", "longbench", "leval/tpo", "longbench/qasper"]
@@ -232,7 +271,7 @@ def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.Mo
         params: list[Any] = list(load_command(command).params)
         shown = {option.name: option for option in params}
         for name in ({"runs", "run", "stored"} | {"tasks", "model"}) & shown.keys():
-            if (command, name) not in {("show", "model"), ("browse", "model"), ("import", "model")}:
+            if (command, name) not in {("show", "model"), ("browse", "model")}:
                 assert shown[name]._custom_shell_complete, (command, name)
 
 

@@ -19,7 +19,7 @@ import pytest
 from lbx.base.records import sha256_text
 from lbx.cluster.folder import RunFolder
 from lbx.results.file.snapshots import query_committed
-from lbx.results.whole.copies import log_of
+from lbx.results.whole.commit_copies import wal_path
 from tests.backends.endpoint_servers import Answer, ScriptedServer
 from tests.cluster.same_rows import same_rows
 from tests.command_line import Lbx
@@ -85,7 +85,7 @@ def test_a_lost_node_repeats_only_what_it_had_not_committed(
     card.write_text(f'backend = "endpoint"\nname = "served"\n[options]\n{options}')
     what = ["--bundle", bundle, "--model", card, "--tasks", "needle", "--name", "whole"]
     planned = lbx.ok(
-        "submit", "slurm", *what, "-o", folder.root, "--shards", SHARDS, "--scratch", "$DISK", "--no-calibrate",
+        "submit", "slurm", *what, "-o", folder.root, "--shards", SHARDS, "--scratch", "$DISK", "--no-measure-speed",
         "--dry-run", "--json",
     )  # fmt: skip
     submission = json.loads(planned.stdout)
@@ -117,7 +117,7 @@ def test_a_lost_node_repeats_only_what_it_had_not_committed(
             lost += len(asked - committed(file))
             if is_over:
                 break
-        assert not log_of(file).exists()
+        assert not wal_path(file).exists()
     assert len(set(replies(server))) == 48 and len(replies(server)) == 48 + lost
     assert lost_nodes
     print(f"{lost_nodes} lost nodes: {lost} of 48 answers were computed again")

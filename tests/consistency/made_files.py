@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.judge import Round
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import Rescoring, rescore, score_rows
 from tests.judged_rounds import PAIR, SCALE, Said, add_judge
 
@@ -318,13 +318,13 @@ def _write_run(store: Store, made: MadeFile, run: MadeRun) -> None:
     if run.state in ("running", "continued"):
         return
     if run.state == "rescored" and run.versions != "old" and not made.similarities:
-        rescore(store, Rescoring(BENCHMARKS, [run.name], workers=1))
+        rescore(store, Rescoring(BENCHMARKS, [run.name], processes=1))
     store.finish_run(run.name, "interrupted" if run.state == "interrupted" else "done")
 
 
 def _add_up(store: Store, run: MadeRun, rows: Mapping[Task, object]) -> None:
     for name in dict.fromkeys(benchmark for benchmark, _ in rows):
-        add_up(store, run.name, _family(run, name))
+        aggregate_scores(store, run.name, _family(run, name))
 
 
 def _family(run: MadeRun, name: str) -> Benchmark:

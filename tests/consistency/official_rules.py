@@ -11,7 +11,7 @@ import numpy as np
 
 from lbx.benchmarks.leval.tasks import KINDS
 from lbx.benchmarks.longbench.tasks import TASKS as LONGBENCH
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES as PRO_GROUPS
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES as PRO_GROUPS
 from lbx.benchmarks.longbench_v2 import DOMAINS
 from lbx.benchmarks.lveval import DATASETS, LEVELS
 from tests.consistency.plain_intervals import Part, sureness

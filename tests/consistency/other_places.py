@@ -21,7 +21,7 @@ from lbx.report import overview
 from lbx.report.query import ALL
 from lbx.report.reports import REPORTS
 from lbx.results import Store, Table
-from lbx.results.read.answers import AnswerFilter, count_answers, list_answers
+from lbx.results.read.stored_answers import AnswerFilter, count_answers, list_answers
 from tests.consistency.expected import Expected
 from tests.consistency.official_rules import headline, task_numbers
 from tests.consistency.own_reports import Made

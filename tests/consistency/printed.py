@@ -229,7 +229,7 @@ def _at_its_digits(text: str, value: float) -> bool:
 
 def misprints(view: Report, table: Table, grid: Grid) -> Iterator[str]:
     """What a printed table says otherwise than the rows."""
-    rows = [row for row in table.dicts() if view.says is None or view.says(row)]
+    rows = [row for row in table.dicts() if view.is_informative is None or view.is_informative(row)]
     if not rows:
         yield from [f"{len(grid.lines)} lines of nothing"] if grid.lines else ()
     elif view.pivot is None:

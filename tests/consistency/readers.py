@@ -172,7 +172,7 @@ def boards(name: str, rows: Sequence[Row], want: Expected) -> Iterator[Claim]:
             ends = {end: row[f"{column}_{end}"] for end in ("low", "high", "method") if f"{column}_{end}" in row}
             unit = 1 if name.startswith("board_longbench_pro") else 100
             scaled = {end: v / unit if end != "method" and v is not None else v for end, v in ends.items()}
-            yield Claim(name, key, {"figure": row[column], **scaled})
+            yield Claim(name, key, {"published": row[column], **scaled})
 
 
 def _board_keys(name: str, row: Row) -> Iterator[tuple[str, str | None, Key]]:
@@ -251,11 +251,11 @@ def faults(claims: Iterable[Claim], want: Expected, complete: Mapping[str, str])
         seen.add((claim.place, claim.key))
         named = _lines(want, claim.key) if claim.key[0] == "line" else want.get(claim.key)
         if named is None:
-            if claim.columns.get("figure", claim.columns.get("official", 0)) is not None:
+            if claim.columns.get("published", claim.columns.get("official", 0)) is not None:
                 found.append(f"{claim.place}: {claim.key} has {claim.columns}, of which nothing was recomputed")
             continue
         for column, said in claim.columns.items():
-            right = _figure(claim.key, named) if column == "figure" else named.get(column)
+            right = _figure(claim.key, named) if column == "published" else named.get(column)
             if not _same(said, right) and not (named.get("goes on") and _may_lack(claim, column, said)):
                 found.append(f"{claim.place}: {claim.key}: {column} is {said!r}, recomputed {right!r}")
     for place, kind in complete.items():
@@ -285,7 +285,7 @@ def _figure(key: Key, row: Columns) -> float | None:
 
 def _may_lack(claim: Claim, column: str, said: Any) -> bool:
     """While a run goes on nothing is known yet but scores so far."""
-    return said is None or column in ("partial", "position") or (column == "figure")
+    return said is None or column in ("partial", "position") or (column == "published")
 
 
 def _same(said: Any, right: Any) -> bool:

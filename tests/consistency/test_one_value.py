@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 import lbx
 from lbx.report import page
 from lbx.report.format import render
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.format.terminal import lines
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_on_page, write_parquet
@@ -42,7 +42,7 @@ from tests.consistency.stored_file import File, read_file
 from tests.profiles import files
 
 MCQ = ("longbench_v2", "mcq")
-FORCED = ReportQuery(force=True)
+FORCED = ReportQuery(allow_different_settings=True)
 NOT_OF_ANSWERS = ("reference", "expected")
 """Published figures are no numbers of a file."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lbx.exchange.field.run_records import ascii_json
+from lbx.exchange.tools.run_records import ascii_json
 from lbx.results import Store
 from tests.command_line import Lbx, fails
 from tests.exchange.export_readers import told_by, tool

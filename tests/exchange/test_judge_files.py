@@ -21,7 +21,7 @@ from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric, read_judge_file
 from lbx.exchange.exporting import export
 from lbx.opinions.judgement_files import JudgeRun, export_judgements, read_judgements, write_judgements
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import Rescoring, rescore
 from lbx.results.whole.changes import score_with
 from tests.exchange.import_parts import bundle_of, import_predictions
@@ -53,7 +53,7 @@ FASTCHAT = "data/judgements/fastchat/gpt-4_pair.jsonl"
 def import_judgements(store: Store, path: Path, **how: Any) -> list[JudgeRun]:
     done = write_judgements(store, read_judgements(path, **how))
     for run in done:
-        score_with(store, None, run_ids=[run.run_id], workers=1)
+        score_with(store, None, run_ids=[run.run_id], processes=1)
         store.finish_run(run.run_id, "done")
     return done
 
@@ -68,7 +68,7 @@ def test_the_official_scripts_file_has_its_numbers_and_comes_back(store: Store, 
     assert (first.numbers, second.numbers) == PRINTED
     assert (first.failed, second.failed) == (0, 1)
     assert second.run_id == f"{first.run_id}-2"
-    assert first.compared == second.compared
+    assert first.compared_runs == second.compared_runs
     for run, won in ((first, 4), (second, 5)):
         scores = store.query(
             "SELECT extracted, count(*) FROM scores WHERE run_id = ? AND metric = 'verdict' GROUP BY ALL", [run.run_id]
@@ -85,7 +85,7 @@ def test_the_official_scripts_file_has_its_numbers_and_comes_back(store: Store, 
 
 def test_what_is_compared_stands_in_the_prompts(store: Store) -> None:
     (first, _) = import_judgements(store, GOLDEN)
-    judged, against = first.compared
+    judged, against = first.compared_runs
     assert (judged.partition("-leval")[0], against.partition("-leval")[0]) == ("ours-7b", "base-1")
     answers = dict(
         store.query(
@@ -137,7 +137,7 @@ def test_prompts_that_cannot_be_taken_apart_leave_the_verdicts(store: Store, wri
     (row, *_) = rows()
     (done,) = import_judgements(store, write_lines("m.pred.judge.jsonl", [row]))
     assert done.numbers[-1] == "win rate of ours-7b = 1.0" and done.rounds == 2
-    assert done.compared[1].startswith("baseline-leval_judge-")  # named nowhere
+    assert done.compared_runs[1].startswith("baseline-leval_judge-")  # named nowhere
     assert store.query("SELECT extracted FROM scores").rows == [("answer",)] * 2
     ((question, words, answer),) = store.query(
         "SELECT DISTINCT question, answer_words, answer_sha256 FROM rounds d "
@@ -159,7 +159,7 @@ def test_answers_of_runs_that_are_there_are_theirs(store: Store, write_lines: Ca
         )
     for _ in range(2):
         for done in import_judgements(store, GOLDEN):
-            assert done.compared == ("ours-7b", "base-1")
+            assert done.compared_runs == ("ours-7b", "base-1")
     (kept,) = store.query("SELECT count(*), count(DISTINCT run_id) FROM generations").rows
     assert kept == (5 + 5 + 10 + 10, 4)
     ((sample,),) = store.query(
@@ -184,7 +184,7 @@ def test_a_bundles_questions_are_its_samples(store: Store, tmp_path: Path) -> No
     ).rows
     assert found == [("narrative_qa", "000-00", ["LLM"], True)] * 2
     assert store.query(
-        "SELECT count(*) FROM generations WHERE run_id = ? AND task = 'judged'", [first.compared[0]]
+        "SELECT count(*) FROM generations WHERE run_id = ? AND task = 'judged'", [first.compared_runs[0]]
     ).rows == [(3,)]
 
 
@@ -361,7 +361,7 @@ def test_rounds_that_lbx_did_not_write_are_named(
     store.query("UPDATE rounds SET against_run_id = NULL, marks = [NULL], kind = 'odd', verdicts = ?", [verdicts])
     with pytest.raises(StoreError, match="a round of judge that lbx did not write"):
         export_judgements(store, ["judge"], tmp_path / "out", bundle=bundle)
-    add_up(store, "judge", JudgeBenchmark())
+    aggregate_scores(store, "judge", JudgeBenchmark())
     rescore(store, Rescoring({"judge": JudgeBenchmark()}))
 
 

@@ -14,7 +14,7 @@ from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.leval.judge import published_files
 from lbx.exchange.exporting import export
-from lbx.exchange.importing import published_run
+from lbx.exchange.importing import import_published_run
 from lbx.opinions.answer_files import export_judge_answers
 from lbx.results import GenerationRow, RunRow, Store
 from lbx.results.whole.changes import score_with
@@ -110,7 +110,7 @@ def test_answers_for_a_judge_are_scored_by_no_metric(store: Store, tmp_path: Pat
     bundle = _small_bundle(tmp_path / "bundle")
     file = write_lines("m.pred.jsonl", [ROW, {**ROW, "query": "Why?", "gt": "Fun"}])
     run = import_predictions(store, "leval", file, model="m", bundle=bundle).run_id
-    assert score_with(store, None, run_ids=[run], workers=1) == 0
+    assert score_with(store, None, run_ids=[run], processes=1) == 0
     assert store.query("SELECT task, sample_id, iteration FROM generations ORDER BY created_at").rows == [
         ("financial_qa", "000-00", 0),
         ("narrative_qa", "000-00", 0),  # the one for the judge, not its namesake about another document
@@ -165,8 +165,8 @@ def test_published_answers_are_runs(shared: Callable, judged: Path, store: Store
     assert set(MODELS) < set(published_files(bundle, length_hint=True))
     assert not published_files(bundle, length_hint=False)
     for model in MODELS:
-        run = published_run(store, bundle, model)
-        assert run == f"published-{model}" == published_run(store, bundle, model)
+        run = import_published_run(store, bundle, model)
+        assert run == f"published-{model}" == import_published_run(store, bundle, model)
         ((settings, status),) = store.query("SELECT settings, status FROM runs WHERE run_id = ?", [run]).rows
         told = json.loads(settings)
         assert (told["published"], told["length_hint"], told["judged"], status) == (True, True, True, "done")
@@ -189,17 +189,17 @@ def test_published_answers_of_the_protocol_without_lengths(store: Store, tmp_pat
     bundle = _small_bundle(tmp_path / "bundle")
     place = "bundle/data/files/OpenLMLab/LEval-cd1cfc3/Predictions"
     write_lines(f"{place}/llm_turbo_eval/m.pred.jsonl", [ROW, {**ROW, "evaluation": "human", "m_pred": "Eve"}])
-    assert published_run(store, bundle, "m", length_hint=False) == "published-m-no-length-hint"
+    assert import_published_run(store, bundle, "m", length_hint=False) == "published-m-no-length-hint"
     asked = "SELECT task, sample_id, iteration, output FROM generations ORDER BY iteration"
     both = [("financial_qa", "000-00", 0, "Bob"), ("financial_qa", "000-00", 1, "Eve")]
     assert store.query(asked).rows == both
     with pytest.raises(BundleError, match=r"no published answers of 'm' with a length hint.*lbx bundle bundle/leval"):
-        published_run(store, bundle, "m")
+        import_published_run(store, bundle, "m")
     with pytest.raises(BundleError, match=r"of '\.\./m' without.* It has those for m\."):
-        published_run(store, bundle, "../m", length_hint=False)
+        import_published_run(store, bundle, "../m", length_hint=False)
     write_lines(f"{place}/llm_turbo_eval/m.pred.jsonl", [ROW])
     with pytest.raises(StoreError, match="was imported from files with other content"):
-        published_run(store, bundle, "m", length_hint=False)
+        import_published_run(store, bundle, "m", length_hint=False)
     assert store.query(asked).rows == both
 
 

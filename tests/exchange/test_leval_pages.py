@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.opinions.rating_pages import SEPARATOR, fields, means, official_files, page_of, rated_page, read_pages
+from lbx.opinions.rating_pages import (
+    SEPARATOR,
+    make_page,
+    mean_ratings,
+    official_files,
+    page_fields,
+    rated_page,
+    read_pages,
+)
 
 PAGES = Path(__file__).parent / "leval_pages/human_eval"
 """Written by web_human_eval.py (cd34b05) under Flask 2.2, of eleven documents of our own words, three scores odd."""
@@ -35,7 +43,7 @@ def _made(folder: Path, models: list[str]) -> list[dict]:
     pages = []
     for gold in _rows(folder / "claude.gpt4.ref.jsonl"):
         asked = [question + right for question, right in zip(gold["instructions"], gold["outputs"], strict=True)]
-        pages.append(page_of(gold, {key: [said[one] for one in asked] for key, said in predictions.items()}))
+        pages.append(make_page(gold, {key: [said[one] for one in asked] for key, said in predictions.items()}))
     return pages
 
 
@@ -79,7 +87,7 @@ def test_what_was_typed_makes_the_saved_page() -> None:
 
 
 def test_means_are_those_that_the_page_shows() -> None:
-    assert means(read_pages(PAGES).documents) == {
+    assert mean_ratings(read_pages(PAGES).documents) == {
         "gpt4_outputs": 2.78125,
         "claude_outputs": 2.9375,
         "brook-7b_pred": 3.125,
@@ -89,7 +97,7 @@ def test_means_are_those_that_the_page_shows() -> None:
 
 def test_the_published_rating(shared: Shared) -> None:
     page = shared("data/judgements/leval/human_eval/jsons/10_evaled.json")
-    found = means(read_pages(page, "author").documents)
+    found = mean_ratings(read_pages(page, "author").documents)
     assert {key: round(value, 3) for key, value in found.items()} == {
         "gpt4_outputs": 3.333,
         "claude_outputs": 3.667,
@@ -109,7 +117,7 @@ def test_rows_of_all_are_the_pages_again() -> None:
 
 
 def test_a_text_that_holds_the_separator_gets_no_second_one() -> None:
-    assert fields({"instructions": ["q"], "m_pred": [f"a{SEPARATOR}3", 4], "w": 1.0}) == {
+    assert page_fields({"instructions": ["q"], "m_pred": [f"a{SEPARATOR}3", 4], "w": 1.0}) == {
         "w": 1.0,
         "instructions #0": "q",
         "m_pred #0": f"a{SEPARATOR}3",

@@ -33,7 +33,7 @@ def test_ratings_belong_to_the_runs_of_the_answers(shared: Callable, store: Stor
     }
     done = import_ratings(store, read_pages(judged / "jsons", "author"), bundle=bundle)
     assert {key: done.runs[key] for key in runs} == runs
-    assert len(done.made) == 4
+    assert len(done.new_runs) == 4
     assert (done.questions, done.ratings) == (85, 21)
     tasks = dict(store.query("SELECT task, count(*) FROM rating_items GROUP BY ALL").rows)
     assert tasks["judged"] == 10  # narrative_qa, whose data are not in ../shared

@@ -9,7 +9,7 @@ from typing import Any
 from lbx.base.number import Number
 from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
-from lbx.benchmarks.longbench_pro.tables import missing_category
+from lbx.benchmarks.longbench_pro.paper_tables import missing_category
 from lbx.benchmarks.longbench_pro.tasks import TASK_OF, TASKS, accepted_answers
 from tests.golden.case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 

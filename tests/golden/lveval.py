@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 
 from lbx.base.records import Sample, Score, ScoredSample
-from lbx.benchmarks.lveval import LVEval, first_answers, kind_of
+from lbx.benchmarks.lveval import LVEval, kind_of, parse_references
 from lbx.benchmarks.metrics import keyword_gate
 from tests.golden.case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
@@ -41,7 +41,7 @@ def aggregates() -> Iterator[Case]:
 def _unlimited(record: Record) -> Iterator[Case]:
     plain = next(score for score in _scores(record) if score.metric == "rouge_l_unlimited")
     yield _case(record, plain.metric, plain.score, record["score_unlimited_recursion"])
-    references, _ = first_answers(record["answers"])
+    references, _ = parse_references(record["answers"])
     if references and "recon_frames" in record:
         measured = keyword_gate.rouge_l_zh(record["prediction"], references[0])
         yield _case(record, "frames", float(measured.frames), float(record["recon_frames"] or 0))
@@ -61,7 +61,7 @@ def _task(record: Record) -> str:
 
 
 def _sample(record: Record) -> Sample:
-    references, fault = first_answers(record["answers"])
+    references, fault = parse_references(record["answers"])
     meta = {"answer_keywords": record["answer_keywords"], "fault": fault}
     return Sample(NAME, _task(record), record["id"], "", "", references, meta=meta)
 

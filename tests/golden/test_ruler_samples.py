@@ -25,7 +25,7 @@ from lbx.base.records import Sample
 from lbx.benchmarks.base.benchmark import AskedModel, ModelTokenizer
 from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
-from lbx.benchmarks.ruler.generator import Draft
+from lbx.benchmarks.ruler.generator import Candidate
 from lbx.benchmarks.ruler.questions import QuestionTexts
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import SETTINGS_FILE, TASKS, RulerSettings
@@ -160,7 +160,7 @@ def test_all_samples(name: str, ruler_bundle: Find, counter: Find, monkeypatch: 
 def start_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let question tasks begin with another question, like ``--pre_samples``, which lbx has no option for."""
 
-    def samples(self: QuestionTexts, count: CountTokens) -> Iterator[Draft]:
+    def samples(self: QuestionTexts, count: CountTokens) -> Iterator[Candidate]:
         size = self.find_size(count)
         return (self._fit(count, size, question) for question in numbers(number))
 

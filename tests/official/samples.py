@@ -20,7 +20,7 @@ from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_
 from lbx.benchmarks import lveval as lveval_tasks
 from lbx.benchmarks.longbench import tasks as longbench_tasks
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_tasks
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED = REPOSITORY.parent / "shared"

@@ -25,7 +25,7 @@ from lbx.opinions.rating_rows import RatingRow
 from lbx.opinions.rating_session import Opinion, RatingSession
 from lbx.opinions.rating_sets import PAIR, RatingSet
 from lbx.results import GenerationRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from tests.command_line import Lbx
 from tests.opinions.rated_file import answers_file, rate_all, session_of, set_of
 
@@ -93,7 +93,7 @@ def test_ratings_of_an_answer_that_has_changed_are_kept_and_count_no_more(path: 
     collect_ratings(path)
     with Store(path) as store:
         store.write(generations=[GenerationRow("beta", "leval", "narrative_qa", "q000", 0, "quite another")])
-        add_up(store, "beta", BENCHMARKS["leval"])
+        aggregate_scores(store, "beta", BENCHMARKS["leval"])
     assert people(path) == [("alpha", "rating", 9, 4.0), ("beta", "rating", 8, 4.0)]
     assert len(last(path)) == 18
 
@@ -107,7 +107,7 @@ def test_a_pair_counts_no_more_where_either_answer_has_changed(path: Path) -> No
     for run, name in (("beta", "q000"), ("alpha", "q001")):
         with Store(path) as store:
             store.write(generations=[GenerationRow(run, "leval", "narrative_qa", name, 0, "quite another")])
-            add_up(store, run, BENCHMARKS["leval"])
+            aggregate_scores(store, run, BENCHMARKS["leval"])
     assert [row[2] for row in people(path)] == [6, 6]
 
 

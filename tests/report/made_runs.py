@@ -9,7 +9,7 @@ from typing import Any
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import score_rows
 
 Answer = tuple[Sample, str | None]
@@ -46,7 +46,7 @@ def add_run(
     samples = [SampleRow(sample, place) for place, (sample, _) in enumerate(answers)]
     store.write(samples=samples, generations=generations, scores=scores)
     for name in dict.fromkeys(sample.benchmark for sample, _ in answers):
-        add_up(store, run_id, BENCHMARKS[name])
+        aggregate_scores(store, run_id, BENCHMARKS[name])
     store.finish_run(run_id, "done")
 
 

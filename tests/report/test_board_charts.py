@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lbx.benchmarks.longbench.tables import CATEGORIES
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES as DIMENSIONS
+from lbx.benchmarks.longbench.paper_tables import CATEGORIES
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval import LEVELS
 from lbx.benchmarks.mrcr import LENGTHS
 from lbx.benchmarks.ruler.aggregates import LABELS

@@ -14,11 +14,11 @@ import pytest
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
-from lbx.benchmarks.longbench.tables import CATEGORIES
+from lbx.benchmarks.longbench.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench.tasks import TASKS
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES as DIMENSIONS
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval import LEVELS
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.board import BOARDS
@@ -437,7 +437,7 @@ def test_settings_and_numbers_of_a_foreign_file_stop_nothing(store: Store) -> No
 
 @pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html"])
 def test_all_boards_of_a_file_in_every_format(imports: Path, output_format: str) -> None:
-    done = Lbx()("report", imports, "board", "--against", "GPT", "--format", output_format)
+    done = Lbx()("report", imports, "board", "--published", "GPT", "--format", output_format)
     assert done.returncode == 0, done.stderr
     assert "llama3-8b-instruct" in done.stdout
     said = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL).casefold()

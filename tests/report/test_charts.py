@@ -129,8 +129,8 @@ def test_an_axis_has_round_ticks_that_hold_all_values() -> None:
 
 def test_figures() -> None:
     said = {0: "0", 44.91: "44.9", 100.0: "100", 1234.5: "1,234", 0.0123: "0.0123", -5.0: "-5", 2e9: "2e+09", 10: "10"}
-    assert {value: svg.figure(value) for value in said} == said
-    assert svg.figure(None) == svg.figure(math.nan) == "-"
+    assert {value: svg.format_number(value) for value in said} == said
+    assert svg.format_number(None) == svg.format_number(math.nan) == "-"
 
 
 def test_a_difference_is_seen_beside_zero() -> None:

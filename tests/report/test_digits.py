@@ -18,15 +18,15 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.opinions.rating_rows import RatingRow
 from lbx.report import overview
 from lbx.report.format import render
-from lbx.report.format.cells import sheet
 from lbx.report.format.digits import short_length
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.format.terminal import lines
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows import paper as papers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import score_rows
 from tests.command_line import Lbx
 from tests.judged_rounds import add_judge, add_ratings, always_first, calibration, like_gpt4
@@ -70,7 +70,7 @@ def _runs(store: Store) -> None:
                     for row in score_rows(run, one.key, BENCHMARKS[benchmark], _scores(one, chance))
                 ],
             )  # fmt: skip
-            add_up(store, run, BENCHMARKS[benchmark])
+            aggregate_scores(store, run, BENCHMARKS[benchmark])
         store.finish_run(run, "done")
 
 
@@ -127,7 +127,9 @@ def _shown(path: Path) -> Iterator[tuple[str, list[Sheet]]]:
             wanted = {"runs": ["one", "two"]} if name == "changes" else wanted
             for alone in (False, True):
                 try:
-                    table = read_report(store, name, ReportQuery(without_intervals=alone, force=True, **wanted))
+                    table = read_report(
+                        store, name, ReportQuery(without_intervals=alone, allow_different_settings=True, **wanted)
+                    )
                 except LbxError:
                     assert name == "expected"
                     continue
@@ -182,7 +184,7 @@ def test_every_format_has_them(shown: dict[str, list[Sheet]]) -> None:
 
 
 def test_the_page_has_them(path: Path) -> None:
-    page = Lbx()("report", path, "--format", "html", "--baseline", "one", "--force").stdout
+    page = Lbx()("report", path, "--format", "html", "--baseline", "one", "--allow-different-settings").stdout
     page = re.sub(r"<(style|script)\b.*?</\1>", "", page, flags=re.DOTALL)
     cells = [unescape(text) for text in re.findall(r">([^<>]+)<", page)]
     assert sum(check(text, "page") for text in cells) > 300

@@ -21,8 +21,8 @@ from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.opinions.rating_rows import RatingRow
 from lbx.report import overview, page
 from lbx.report.format import render
-from lbx.report.format.cells import sheet, without_intervals
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import sheet, without_intervals
 from lbx.report.format.terminal import lines
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet

@@ -11,7 +11,7 @@ import pytest
 from lbx.base.errors import UsageError
 from lbx.report.query import ReportQuery
 from lbx.report.rows.expected import table, verdict
-from lbx.report.rows.reference import Figure, PublishedModel
+from lbx.report.rows.reference import PublishedModel, PublishedScore
 from lbx.results import Store
 from tests.command_line import Lbx
 from tests.report.made_runs import add_run, trec
@@ -42,34 +42,40 @@ def figures(folder: Path, *lines: str) -> list[Path]:
     ],
 )
 def test_the_rule(printed: float, own: float | None, low: float | None, high: float | None, said: str) -> None:
-    assert verdict(Figure(printed, 0.1), {"official": own, "low": low, "high": high})[0] == said
+    assert verdict(PublishedScore(printed, 0.1), {"official": own, "low": low, "high": high})[0] == said
 
 
 @pytest.mark.parametrize(
-    ("figure", "own", "hindrance", "said"),
+    ("published_score", "own", "hindrance", "said"),
     [
-        (Figure(28.2, 0.1), {"official": 28.24}, None, ("agrees", "equal as printed")),
-        (Figure(28.2, 0.1), {"official": 28.25, "low": 28.25, "high": 28.26}, None, ("agrees", "equal as printed")),
-        (Figure(30, 10), {"official": 36, "low": 35.5, "high": 36.5}, None, ("differs", None)),
+        (PublishedScore(28.2, 0.1), {"official": 28.24}, None, ("agrees", "equal as printed")),
         (
-            Figure(30, 10), {"official": 35.2, "low": 34.5, "high": 36}, None,
-            ("cannot tell", "the figure is printed too coarsely"),
+            PublishedScore(28.2, 0.1), {"official": 28.25, "low": 28.25, "high": 28.26}, None,
+            ("agrees", "equal as printed"),
         ),
-        (Figure(0, 1), {"official": 9, "method": "all alike"}, None, ("cannot tell", "all samples score alike")),
+        (PublishedScore(30, 10), {"official": 36, "low": 35.5, "high": 36.5}, None, ("differs", None)),
         (
-            Figure(0, 1), {"official": 9, "method": "one cluster", "clusters": 1}, None,
+            PublishedScore(30, 10), {"official": 35.2, "low": 34.5, "high": 36}, None,
+            ("cannot tell", "the score is printed too coarsely"),
+        ),
+        (
+            PublishedScore(0, 1), {"official": 9, "method": "all alike"}, None,
+            ("cannot tell", "all samples score alike"),
+        ),
+        (
+            PublishedScore(0, 1), {"official": 9, "method": "one cluster", "clusters": 1}, None,
             ("cannot tell", "all questions are on one document"),
         ),
         (
-            Figure(0, 1), {"official": 9, "method": "one cluster", "clusters": 9}, None,
+            PublishedScore(0, 1), {"official": 9, "method": "one cluster", "clusters": 9}, None,
             ("cannot tell", "all questions of a part are on one document"),
         ),
-        (Figure(0, 1), {"official": 9}, None, ("cannot tell", "the score has no interval")),
-        (Figure(28.2, 0.1), {"official": 28.2}, "3 of 9 answered", ("cannot tell", "3 of 9 answered")),
+        (PublishedScore(0, 1), {"official": 9}, None, ("cannot tell", "the score has no interval")),
+        (PublishedScore(28.2, 0.1), {"official": 28.2}, "3 of 9 answered", ("cannot tell", "3 of 9 answered")),
     ],
 )  # fmt: skip
-def test_why(figure: Figure, own: dict, hindrance: str | None, said: tuple[str, str | None]) -> None:
-    assert verdict(figure, own, hindrance) == said
+def test_why(published_score: PublishedScore, own: dict, hindrance: str | None, said: tuple[str, str | None]) -> None:
+    assert verdict(published_score, own, hindrance) == said
 
 
 def test_a_line_for_each_figure_that_both_have(store: Store, tmp_path: Path) -> None:
@@ -78,14 +84,14 @@ def test_a_line_for_each_figure_that_both_have(store: Store, tmp_path: Path) -> 
     add_run(store, "gone", trec(33, 40, failed=2))
     references = figures(tmp_path, "longbench,M one,82.5", "longbench,M two,10", "leval,M one,3")
     found = table(store, ReportQuery(references=references, expected_models=["one"])).dicts()
-    assert [(row["run_id"], row["figure"], row["official"], row["verdict"], row["why"]) for row in found] == [
+    assert [(row["run_id"], row["published"], row["official"], row["verdict"], row["why"]) for row in found] == [
         ("all", 82.5, 82.5, "agrees", "equal as printed"),
         ("few", 82.5, None, "cannot tell", "40 of 200 answered"),
         ("gone", 82.5, 82.5, "cannot tell", "40 of 42 answered"),
     ]
     assert {row["line"] for row in found} == {"trec"}
     (only,) = table(store, ReportQuery(runs=["all"], references=references, expected_models=["M TWO"])).dicts()
-    assert (only["figure"], only["difference"]) == (10, 72.5)
+    assert (only["published"], only["difference"]) == (10, 72.5)
 
 
 def test_a_part_of_a_name_has_to_say_which(store: Store, tmp_path: Path) -> None:
@@ -103,16 +109,16 @@ def test_a_model_of_other_lines_is_said(store: Store, tmp_path: Path) -> None:
     add_run(store, "r", trec(33, 40))
     path = tmp_path / "published.csv"
     path.write_text("benchmark,model,qasper\nlongbench,M,82.5\n", "utf-8")
-    with pytest.raises(UsageError, match="No figure of M was published"):
+    with pytest.raises(UsageError, match="No score of M was published"):
         table(store, ReportQuery(references=[path], expected_models=["M"]))
 
 
 def test_a_row_that_contradicts_itself_is_no_measure() -> None:
     printed = {"overall: accuracy": 9.0, "difficulty easy: accuracy": 50.0, "difficulty hard: accuracy": 60.0}
     doubt = PublishedModel(
-        "longbench_v2", "M", "", figures={line: Figure(one, 1) for line, one in printed.items()}
+        "longbench_v2", "M", "", scores={line: PublishedScore(one, 1) for line, one in printed.items()}
     ).doubt
-    assert verdict(Figure(9, 1), {"official": 9.0}, doubt) == ("cannot tell", doubt)
+    assert verdict(PublishedScore(9, 1), {"official": 9.0}, doubt) == ("cannot tell", doubt)
     assert doubt is not None
 
 

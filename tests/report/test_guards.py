@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from lbx.base.marks import MARKS
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store

@@ -13,10 +13,10 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, has_number_reports, read_report
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.reading import add_missing_numbers, open_with_numbers
 from lbx.results.scoring.scores import score_rows
-from lbx.results.whole.copies import open_copy
+from lbx.results.whole.commit_copies import open_copy
 from tests.report.made_answers import Answer, make
 from tests.scored_parts import TASKS, made_sample, made_scores
 
@@ -43,11 +43,11 @@ def test_a_file_of_a_run_that_goes_on_says_what_it_will_say_of_the_same_answers(
     with Store(path, read_only=True) as store:
         assert not any(_numbers(store).values())
     with Store(path) as store:
-        add_up(store, "r", family, is_complete=False)
+        aggregate_scores(store, "r", family, is_complete=False)
         assert _numbers(store) == going
         assert {row[0] for row in going["task_results"]} == set(TASKS[benchmark])
         assert all(going.values()) and len(going["length_results"]) > len(TASKS[benchmark])
-        add_up(store, "r", family)
+        aggregate_scores(store, "r", family)
         official = store.query("SELECT count(official) FROM task_results").rows
     assert (official > [(0,)]) is (benchmark != "longbench_pro"), (
         "at its end there are official ones, where tasks have any"
@@ -77,7 +77,7 @@ def test_reports_that_are_not_of_numbers_say_the_same_without_them(tmp_path: Pat
                values={"original_tokens": 900 * at, "truncated": at % 2 == 1, "decode_s": 0.5})
         for run in "ab" for at in range(24)
     ]  # fmt: skip
-    path, wanted = make(tmp_path / "r.duckdb", answers), ReportQuery(force=True, baseline="a")
+    path, wanted = make(tmp_path / "r.duckdb", answers), ReportQuery(allow_different_settings=True, baseline="a")
     names = [name for name in REPORTS if name not in ("reference", "expected")]
     with open_with_numbers(path) as store, open_with_numbers(path, numbers=False) as bare:
         assert any(_numbers(store).values()) and not any(_numbers(bare).values())
@@ -137,7 +137,7 @@ def test_a_task_has_one_headline_where_answers_lack_an_embedding_model(tmp_path:
         add_missing_numbers(store)
         going = _views(store)
         for run in said:
-            add_up(store, run, family)
+            aggregate_scores(store, run, family)
         assert _views(store) == going
         heads = {(run, metric, n) for run, metric, n, _ in going["task_scores"]}
         assert heads == {("r", "rouge_l", 7), ("s", "rouge_l", 7), ("only empty", "summary", 7)}

@@ -13,7 +13,7 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.opinions.rating_rows import RatingRow
 from lbx.report import overview
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.format.terminal import lines
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store, Table

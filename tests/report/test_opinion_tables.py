@@ -28,7 +28,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows import paper as papers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import Rescoring, rescore, score_rows
 from tests.judged_rounds import (
     BASELINE,
@@ -76,7 +76,7 @@ def published(store: Store, questions: int = 96) -> None:
                 for row in score_rows(run, one.key, family, family.score(one, outputs[n]))
             ],
         )
-        add_up(store, run, family)
+        aggregate_scores(store, run, family)
         store.finish_run(run, "done")
 
 
@@ -253,7 +253,7 @@ def test_adding_up_a_benchmark_leaves_what_judges_say(store: Store) -> None:
     add_ratings(store, "s", "score", [RatingRow("s", 0, "ann", CLAUDE, score=4.0)])
     before = numbers(store)
     assert {name for _, name in before} == {f"j vs {BASELINE}", "s"} and len(before) == 4
-    add_up(store, CLAUDE, BENCHMARKS["leval"])
+    aggregate_scores(store, CLAUDE, BENCHMARKS["leval"])
     assert numbers(store) == before
     rescore(store, Rescoring(BENCHMARKS, [CLAUDE]))
     assert numbers(store) == before
@@ -268,7 +268,7 @@ def test_changed_answers_drop_what_was_said_of_them(store: Store) -> None:
     key = ("leval", "narrative_qa", "q0")
     store.write(generations=[GenerationRow(CLAUDE, *key, 0, output="quite another")])
     assert not store.query(f"SELECT * FROM group_results WHERE run_id = '{CLAUDE}'").rows
-    add_up(store, CLAUDE, BENCHMARKS["leval"])
+    aggregate_scores(store, CLAUDE, BENCHMARKS["leval"])
     (row,) = store.query(f"SELECT n FROM group_results WHERE run_id = '{CLAUDE}' AND \"grouping\" = 'judge'").rows
     assert row == (190,)
 
@@ -294,7 +294,7 @@ def test_merged_files_have_all_that_was_said(tmp_path: Path) -> None:
             assert {row[0] for row in store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows} == {
                 96
             }
-    merge(paths, tmp_path / "all.duckdb", None, force=False)
+    merge(paths, tmp_path / "all.duckdb", None, update=False)
     with Store(tmp_path / "all.duckdb", read_only=True) as store:
         assert {row[0] for row in store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows} == {192}
         assert numbers(store)[CLAUDE, "s"] == 3.5
@@ -307,7 +307,7 @@ def test_an_opponents_changed_answer_counts_no_more_in_anybodys_numbers(store: S
     add_judge(store, "j", calibration(like_gpt4))
     store.write(generations=[GenerationRow(BASELINE, "leval", "narrative_qa", "q0", 0, output="quite another")])
     assert not store.query("SELECT * FROM group_results WHERE \"grouping\" = 'judge'").rows
-    add_up(store, BASELINE, BENCHMARKS["leval"])
+    aggregate_scores(store, BASELINE, BENCHMARKS["leval"])
     assert store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows == [(190,)] * 3
 
 

@@ -14,7 +14,7 @@ import pytest
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
 from lbx.report import page
-from lbx.report.page import answers
+from lbx.report.page import answer_data
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, reports_on_page
 from lbx.report.rows.board import BOARDS
@@ -198,7 +198,7 @@ def test_what_does_not_fit_is_chosen_and_said(tmp_path: Path, monkeypatch: pytes
         )
         connection.execute("UPDATE scores SET score = 1 WHERE sample_id > 'qasper-100'")
     with Store(path, read_only=True) as store:
-        packed = answers.pack_answers(store, ["first", "second"], chars=400, most_bytes=16_000)
+        packed = answer_data.pack_answers(store, ["first", "second"], chars=400, most_bytes=16_000)
     assert sum(map(len, packed.columns.values())) <= 16_000
     assert (packed.answers, packed.answers_in_page) == (600, 600)
     assert 50 < packed.texts < 500
@@ -326,7 +326,7 @@ def test_failures_for_different_reasons_are_not_the_same_answer(tmp_path: Path) 
     with duckdb.connect(str(path)) as connection:
         connection.execute("UPDATE generations SET error = 'another' WHERE error IS NOT NULL AND run_id = 'b'")
     with Store(path, read_only=True) as store:
-        column = answers.pack_answers(store, ["a", "b", "c"], chars=400, most_bytes=100_000).columns["alike"]
+        column = answer_data.pack_answers(store, ["a", "b", "c"], chars=400, most_bytes=100_000).columns["alike"]
     a, b, c = memoryview(gzip.decompress(base64.b64decode(column))).cast("H").tolist()[-3:]
     assert a == c != b
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench_v2 import DOMAINS
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.aggregates import EFFECTIVE, LABELS
 from lbx.benchmarks.ruler.benchmark import HEADINGS
 from lbx.report.query import ReportQuery
 from lbx.report.rows.reference import (
-    Figure,
     PublishedModel,
+    PublishedScore,
     add_published_rows,
     load_published,
     read_reference,
@@ -105,7 +105,7 @@ def test_a_figure_is_as_exact_as_it_is_printed(tmp_path: Path, printed: str, uni
     path = tmp_path / "published.csv"
     path.write_text(f"benchmark,model,qasper\nlongbench,M,{printed}\n", "utf-8")
     (one,) = read_reference(path)
-    assert one.figures == {"qasper": (float(printed), pytest.approx(unit))}
+    assert one.scores == {"qasper": (float(printed), pytest.approx(unit))}
 
 
 V2 = "benchmark,model,overall,easy,hard,short,medium,long\n"
@@ -136,12 +136,16 @@ def test_rows_that_contradict_themselves_are_marked(tmp_path: Path) -> None:
 
 
 def test_a_row_without_some_parts_is_not_judged() -> None:
-    figures = {"overall: accuracy": Figure(90.0, 0.1), "difficulty easy: accuracy": Figure(10.0, 0.1)}
-    assert PublishedModel("longbench_v2", "M", "", figures=figures).doubt is None
+    scores = {"overall: accuracy": PublishedScore(90.0, 0.1), "difficulty easy: accuracy": PublishedScore(10.0, 0.1)}
+    assert PublishedModel("longbench_v2", "M", "", scores=scores).doubt is None
     pro = {"overall: average": 0.9, "language Chinese: average": 0.4, "language English: average": 0.8}
-    one = PublishedModel("longbench_pro", "M", "", figures={line: Figure(value, 0.1) for line, value in pro.items()})
+    one = PublishedModel(
+        "longbench_pro", "M", "", scores={line: PublishedScore(value, 0.1) for line, value in pro.items()}
+    )
     assert one.doubt is None, "one digit: 0.85 lies between 0.35 and 0.85"
-    finer = PublishedModel("longbench_pro", "M", "", figures={line: Figure(value, 1e-6) for line, value in pro.items()})
+    finer = PublishedModel(
+        "longbench_pro", "M", "", scores={line: PublishedScore(value, 1e-6) for line, value in pro.items()}
+    )
     assert finer.doubt == "overall 0.9 is outside the range of its parts, 0.4 to 0.8"
 
 
@@ -176,12 +180,12 @@ def _lines(name: str) -> set[str]:
 def test_the_figures_of_the_package() -> None:
     found = load_published()
     for one in found:
-        assert one.source and one.model and one.figures, one
-        assert one.figures.keys() <= _lines(one.benchmark), one
+        assert one.source and one.model and one.scores, one
+        assert one.scores.keys() <= _lines(one.benchmark), one
         assert one.doubt is None, one
         highest = 1 if one.benchmark == "longbench_pro" else 100
         tokens = f"overall: {EFFECTIVE}"  # a length, no score
-        assert all(0 <= figure.value <= highest for line, figure in one.figures.items() if line != tokens), one
+        assert all(0 <= figure.value <= highest for line, figure in one.scores.items() if line != tokens), one
     names = [(one.benchmark, one.model) for one in found]
     assert Counter(benchmark for benchmark, _ in names) == {
         "longbench": 15, "longbench_v2": 68, "longbench_pro": 80, "lveval": 11, "leval": 20, "ruler": 45
@@ -202,20 +206,20 @@ def test_the_packages_figures_are_those_that_were_copied(shared: Callable[[str],
             model, _, source = one.model.partition(" [")
             model += renamed[source.rstrip("]")] if source else ""
             own = mine[one.benchmark, model]
-            assert {line: own.figures[line].value for line in one.figures} == pytest.approx(
-                {line: figure.value for line, figure in one.figures.items()}, abs=5e-7
+            assert {line: own.scores[line].value for line in one.scores} == pytest.approx(
+                {line: figure.value for line, figure in one.scores.items()}, abs=5e-7
             ), one
             assert own.about.get("context") == one.about.get("context"), one
 
 
 def test_every_row_of_the_leaderboard_that_was_copied_is_there(shared: Callable[[str], Path]) -> None:
     """Two models of one name are told apart by their dates; Human and Random stand once."""
-    mine = [(one.model, one.about, one.figures) for one in load_published() if one.benchmark == "longbench_v2"]
+    mine = [(one.model, one.about, one.scores) for one in load_published() if one.benchmark == "longbench_v2"]
     for one in read_reference(shared("reference/longbench_v2.csv")):
         assert one.doubt is None
         lone = {"Human (w/ CoT)": "Human", "Random (w/ CoT)": "Random"}
         name = lone.get(one.model, one.model)
-        twins = [about for model, about, figures in mine if model.partition(" [")[0] == name and figures == one.figures]
+        twins = [about for model, about, scores in mine if model.partition(" [")[0] == name and scores == one.scores]
         assert len(twins) == 1, one
         assert twins[0].items() >= one.about.items(), one
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lbx.base.records import Sample
-from lbx.benchmarks.longbench.tables import MIN_ANSWERS
-from lbx.report.format.cells import sheet
+from lbx.benchmarks.longbench.paper_tables import MIN_ANSWERS
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.paper import sheets

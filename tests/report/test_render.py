@@ -13,8 +13,8 @@ import pytest
 
 from lbx.base.columns import Column
 from lbx.report.format import render
-from lbx.report.format.cells import sheet
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.report import Report
 from lbx.results import Table
 

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from lbx.base.columns import Column
-from lbx.report.format.cells import cells, sheet, without_intervals
 from lbx.report.format.digits import number, quantity, quantity_with_interval, with_interval
 from lbx.report.format.sheets import plain_columns
+from lbx.report.format.table_cells import cells, sheet, without_intervals
 from lbx.report.report import Report
 from lbx.report.reports import REPORTS
 from lbx.results import Table
@@ -116,7 +116,7 @@ def test_numbers_beside_an_interval_have_its_digits() -> None:
 
 def test_what_nobody_knows_is_a_sentence_once() -> None:
     columns = (Column("model", "model"), Column("a", "a", "count", unknown=True), Column("b", "b", unknown=True))
-    view = Report("", "", columns, says=lambda row: row["a"] is not None)
+    view = Report("", "", columns, is_informative=lambda row: row["a"] is not None)
     made = sheet(
         view, Table(["model", "a", "b"], [("m", 1, None), ("n", None, None), ("o", None, None), ("n", None, "")])
     )

@@ -11,13 +11,13 @@ from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, task_name
 from lbx.report import page
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.paper import sheets
 from lbx.results import Store
 from lbx.results.file.store import Store as OpenStore
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from tests.report.made_answers import Answer as StoredAnswer
 from tests.report.made_answers import make
 from tests.report.made_runs import Answer, add_run
@@ -100,7 +100,7 @@ def test_a_chart_has_the_runs_though_many_published_models_are_better(store: Ope
 
 
 def test_effective_context_has_published_models(store: OpenStore) -> None:
-    query = ReportQuery(models=["Llama3.1", "Mistral-Nemo", "Llama2"], at_least=0.856)
+    query = ReportQuery(models=["Llama3.1", "Mistral-Nemo", "Llama2"], keep_score=0.856)
     rows = read_report(store, "effective_context", query).dicts()
     published = [row for row in rows if row["run_id"] is None]
     assert list(dict.fromkeys(row["model"] for row in published)) == [
@@ -126,7 +126,7 @@ def test_a_file_from_elsewhere_may_have_other_tasks(tmp_path: Path) -> None:
     ]
     path = make(tmp_path / "r.duckdb", rows)
     with Store(path) as store:
-        add_up(store, "a", BENCHMARKS["ruler"])
+        aggregate_scores(store, "a", BENCHMARKS["ruler"])
     with Store(path, read_only=True) as store:
         for name in ("paper", "board_ruler", "effective_context", "task_scores", "group_scores", "leaderboard"):
             read_report(store, name, WITH_ALL)

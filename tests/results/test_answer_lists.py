@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from lbx.results import Store
-from lbx.results.read.answers import (
+from lbx.results.read.stored_answers import (
     SORTS,
     AnswerFilter,
     AnswerKey,
     AnswerOrder,
     answer_of,
     answers_to,
-    find_place,
+    find_answer_position,
     list_page,
 )
 from tests.web.browsed_file import browsed_file
@@ -34,8 +34,8 @@ def test_places_agree_with_the_list(results: Path, choice: AnswerFilter, name: s
         rows = list_page(store, choice, order, 100).dicts()
         parts = [row for at in range(0, 30, 7) for row in list_page(store, choice, order, 7, skip=at).dicts()]
         keys = [AnswerKey(*(row[name] for name in AnswerKey._fields)) for row in rows]
-        places = [find_place(store, choice, order, key) for key in keys]
-        missing = find_place(store, choice, order, AnswerKey("one", "longbench", "qasper", "gone"))
+        places = [find_answer_position(store, choice, order, key) for key in keys]
+        missing = find_answer_position(store, choice, order, AnswerKey("one", "longbench", "qasper", "gone"))
     assert len(rows) == len(set(keys)) > 5 and parts == rows and missing is None
     for at, place in enumerate(places):
         assert place is not None

@@ -19,8 +19,8 @@ from lbx.base.errors import StoreError
 from lbx.base.outputs import atomic_file
 from lbx.base.processes import PIPE, start_python
 from lbx.results import Store
-from lbx.results.whole import copies
-from lbx.results.whole.copies import log_of, open_copy, repair_log
+from lbx.results.whole import commit_copies
+from lbx.results.whole.commit_copies import open_copy, repair_wal, wal_path
 from tests.results.store_rows import RUN, fill, generation, sample, score
 
 
@@ -55,8 +55,8 @@ def test_duckdb_is_the_version_whose_log_and_errors_these_tests_know() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     (tested,) = (text.partition("==")[2] for text in project["dependencies"] if text.startswith("duckdb"))
     assert duckdb.__version__ == tested, (
-        f"DuckDB {duckdb.__version__} is installed. lbx/results/whole/copies.py reads the log and the error texts of "
-        f"{tested}: pass tests/results and tests/anyorder with the other version, then name it in pyproject.toml"
+        f"DuckDB {duckdb.__version__} is installed. lbx/results/whole/commit_copies.py reads the log and the error "
+        f"texts of {tested}. Pass tests/results and tests/anyorder with this version, then name it in pyproject.toml"
     )
 
 
@@ -71,7 +71,7 @@ def test_a_copy_has_every_commit(target: Path) -> None:
                 store.checkpoint()
         assert {path.name for path in target.parent.iterdir() if path.suffix != ".lock"} == {
             target.name,
-            log_of(target).name,
+            wal_path(target).name,
         }
         unchanged = target.stat().st_ino
         answer(store, "s6")
@@ -124,8 +124,8 @@ def test_a_node_dies_at_any_moment(target: Path, monkeypatch: pytest.MonkeyPatch
     """The next node has every answer whose commit had returned, and perhaps those of the commit at that moment."""
     node = DyingNode(target.parent)
     with monkeypatch.context() as patched, running(target, []) as store:
-        patched.setattr(copies, "atomic_file", node.replaces)
-        patched.setattr(copies.os, "pwrite", node.writes)  # type: ignore[attr-defined]
+        patched.setattr(commit_copies, "atomic_file", node.replaces)
+        patched.setattr(commit_copies.os, "pwrite", node.writes)  # type: ignore[attr-defined]
         for number in range(3):
             answer(store, f"s{number}")
             node.committed.append(f"s{number}")
@@ -139,7 +139,7 @@ def test_a_node_dies_at_any_moment(target: Path, monkeypatch: pytest.MonkeyPatch
         disk.mkdir()
         other = folder.parent / f"read-{at}"
         shutil.copytree(folder, other)
-        repair_log(other / target.name, repairs.append)
+        repair_wal(other / target.name, repairs.append)
         left = held(other / target.name)
         assert left[: len(committed)] == committed and len(left) <= len(committed) + 1, (at, left, committed)
         with (
@@ -184,12 +184,12 @@ def killed(target: Path, tmp_path: Path) -> Path:
     with running(target, []) as store:
         answer(store, "s1")
         (folder,) = (tmp_path / "disk").iterdir()
-        copy, log, times = target.read_bytes(), log_of(target).read_bytes(), target.stat().st_mtime_ns
+        copy, log, times = target.read_bytes(), wal_path(target).read_bytes(), target.stat().st_mtime_ns
         store._after_commit = None
         answer(store, "s2")
         kept = shutil.copytree(folder, tmp_path / "kept")
     target.write_bytes(copy)
-    log_of(target).write_bytes(log)
+    wal_path(target).write_bytes(log)
     os.utime(target, ns=(times, times))
     return Path(shutil.copytree(kept, tmp_path / "disk" / folder.name))
 

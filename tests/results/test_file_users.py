@@ -13,7 +13,7 @@ from lbx.base.errors import InUseError
 from lbx.results import Store
 from lbx.results.file.file_users import find_user
 from lbx.results.file.opening import lock_path
-from lbx.results.whole.copies import exclusive_lock
+from lbx.results.whole.commit_copies import exclusive_lock
 
 OWN = rf"PID {os.getpid()} on {socket.gethostname()} since 20"
 

@@ -11,7 +11,7 @@ import pytest
 
 from lbx.options.asking import OF_LENGTH as ALIKE
 from lbx.report.format import render
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import RunRow, SessionRow, Store
 from lbx.results.file.sessions import answer_lengths, history, next_session, store_sessions

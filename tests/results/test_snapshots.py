@@ -16,7 +16,7 @@ from lbx.base.processes import PIPE, Popen, run_tool, start_python
 from lbx.results import SessionRow, Store
 from lbx.results.file import snapshots
 from lbx.results.file.sessions import progress_of_runs, store_sessions
-from lbx.results.whole.copies import open_copy
+from lbx.results.whole.commit_copies import open_copy
 from tests.results.store_rows import RUN, fill, generation, sample, score
 
 _COMMITS = """

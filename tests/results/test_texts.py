@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lbx.results.file.contents import COLUMN_TYPES
-from lbx.results.file.texts import FACT_COLUMNS, LABEL_FORMS, TEXT_COLUMNS
+from lbx.results.file.texts import FACT_COLUMNS, LABEL_PATTERNS, TEXT_COLUMNS
 
 NUMERIC_TYPES = {"INTEGER", "BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMP"}
 
@@ -11,5 +11,5 @@ NUMERIC_TYPES = {"INTEGER", "BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMP"}
 def test_every_column_is_known_to_hold_texts_or_none() -> None:
     candidates = {column for column, kind in COLUMN_TYPES.items() if kind not in NUMERIC_TYPES}
     facts = {(table, column) for table, columns in FACT_COLUMNS.items() for column in columns}
-    assert len(TEXT_COLUMNS) + len(LABEL_FORMS) + len(facts) == len(candidates)
-    assert TEXT_COLUMNS.keys() | LABEL_FORMS.keys() | facts == candidates
+    assert len(TEXT_COLUMNS) + len(LABEL_PATTERNS) + len(facts) == len(candidates)
+    assert TEXT_COLUMNS.keys() | LABEL_PATTERNS.keys() | facts == candidates

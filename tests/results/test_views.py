@@ -13,7 +13,7 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.report.format import render
-from lbx.report.format.cells import cells, sheet
+from lbx.report.format.table_cells import cells, sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import GenerationRow, SampleRow, ScoreRow, Store

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer, split_between_words
-from lbx.benchmarks.retrieval.retriever import best, bm25_elasticsearch
+from lbx.benchmarks.retrieval.retriever import best_chunks, bm25_elasticsearch
 
 PUBLISHED = json.loads((Path(__file__).parent / "leval_published.json").read_text("utf-8"))
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf" / "tokenizer.json"
@@ -58,7 +58,7 @@ def test_the_published_ranks(shared: Shared, task: str) -> None:
             chunks = grouped(row["input"], PUBLISHED[task]["chunks"][document])
             indices[document] = chunks, bm25_elasticsearch(chunks)
         chunks, score = indices[document]
-        found = best(chunks, score(f"{row['instructions'][question]} {form}"), 4)
+        found = best_chunks(chunks, score(f"{row['instructions'][question]} {form}"), 4)
         assert [chunk.index for chunk in sorted(found, key=lambda chunk: chunk.rank)] == order
 
 

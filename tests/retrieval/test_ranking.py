@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from lbx.base.errors import UsageError
 from lbx.benchmarks.retrieval.chunks import split, split_like_longbench, words
 from lbx.benchmarks.retrieval.retriever import (
-    best,
+    best_chunks,
     bm25,
     bm25_characters,
     bm25_elasticsearch,
     bm25_retriever,
-    cosine,
+    cosine_scores,
     embedding_retriever,
 )
 
@@ -159,14 +159,14 @@ def test_bm25_does_not_depend_on_the_order_of_sets():
 
 def test_cosine():
     vectors = np.array([[1, 0], [3, 4], [0, 0], [-2, 0]], np.float32)
-    assert np.allclose(cosine(np.array([2, 0], np.float32), vectors), [1, 0.6, 0, -1])
-    assert cosine(np.zeros(2, np.float32), vectors).tolist() == [0, 0, 0, 0]
-    assert cosine(np.zeros(2, np.float32), np.zeros((0, 2), np.float32)).shape == (0,)
+    assert np.allclose(cosine_scores(np.array([2, 0], np.float32), vectors), [1, 0.6, 0, -1])
+    assert cosine_scores(np.zeros(2, np.float32), vectors).tolist() == [0, 0, 0, 0]
+    assert cosine_scores(np.zeros(2, np.float32), np.zeros((0, 2), np.float32)).shape == (0,)
 
 
 def test_the_best_come_in_document_order_with_their_ranks():
     pieces = split("a. b. c. d. e.", 1)
-    found = best(pieces, [0.1, 0.9, 0.5, 0.9, 0.5], 3)
+    found = best_chunks(pieces, [0.1, 0.9, 0.5, 0.9, 0.5], 3)
     assert [(c.index, c.rank, c.score, c.text) for c in found] == [
         (1, 0, 0.9, "b. "),
         (2, 2, 0.5, "c. "),
@@ -177,7 +177,7 @@ def test_the_best_come_in_document_order_with_their_ranks():
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), max_size=9), st.integers(1, 12))
 def test_ties_rank_in_document_order(scores, n):
     pieces = split("x. " * len(scores), 1)
-    found = best(pieces, scores, n)
+    found = best_chunks(pieces, scores, n)
     assert len(found) == min(n, len(scores))
     assert [c.index for c in found] == sorted(c.index for c in found)
     by_rank = sorted(found, key=lambda c: c.rank)
@@ -199,7 +199,7 @@ def test_a_retriever_by_bm25():
         "The grey ship left the harbour at dawn. ",
     ]
     assert [c.rank for c in found] == [1, 0]
-    assert retriever.retrieve(DOCUMENT, "", 2) == best(split(DOCUMENT, 8), [0] * 4, 2)
+    assert retriever.retrieve(DOCUMENT, "", 2) == best_chunks(split(DOCUMENT, 8), [0] * 4, 2)
     assert len(retriever.retrieve(DOCUMENT, "ship", 99)) == 4
     assert retriever.retrieve("", "ship", 3) == []
     assert bm25_retriever().name == "bm25/500 words"

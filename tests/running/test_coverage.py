@@ -15,7 +15,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import RunSettings
 from lbx.options.selection import EVERYTHING, Selection
 from lbx.report.format import render
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store

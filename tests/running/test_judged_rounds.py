@@ -19,7 +19,7 @@ from lbx.opinions.rounds import (
     StoredQuestion,
     has_length_hint,
     make_rounds,
-    same_family,
+    same_family_runs,
     tokenizer_sha256,
 )
 from lbx.results import RunRow
@@ -170,5 +170,5 @@ def test_the_judges_kin() -> None:
         JudgedModel("other architecture", "n", "", "gemma", digest),
         JudgedModel("nobody knows", "n"),
     ]
-    assert same_family(row, models) == ["same name", "same weights", "kin"]
-    assert same_family(RunRow("judge", "m", "hf", "1", {}, "b", {}, {}, ""), models[2:]) == []
+    assert same_family_runs(row, models) == ["same name", "same weights", "kin"]
+    assert same_family_runs(RunRow("judge", "m", "hf", "1", {}, "b", {}, {}, ""), models[2:]) == []

@@ -26,7 +26,7 @@ from lbx.bundle.disk import Tally
 from lbx.options.run_spec import RunSettings
 from lbx.results import GenerationRow, SampleRow, Store
 from lbx.results.rows import stored_sample
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.reading import open_with_numbers
 from lbx.results.scoring.scores import FEWEST, Rescoring, ScoringInput, ScoringPool, rescore
 from lbx.running.workers.pool import share_out
@@ -101,16 +101,16 @@ def test_processes_change_nothing(tmp_path: Path, store: Store) -> None:
         answered(store, tmp_path / str(number), task, count)
     answered(store, tmp_path / "other", "qasper", 30, "r2")
     found = []
-    for workers in (1, 2):
+    for processes in (1, 2):
         watched = Counted()
-        assert rescore(store, Rescoring(BENCHMARKS, workers=workers), watched.count) == 341
+        assert rescore(store, Rescoring(BENCHMARKS, processes=processes), watched.count) == 341
         states = watched.states
         assert states[0] == (0, 341)
         assert states[-1] == (341, 341)
         assert [done for done, _ in states] == sorted(done for done, _ in states)
         found.append(everything(store))
         for name in ("r1", "r2"):
-            add_up(store, name, BENCHMARKS["longbench"])
+            aggregate_scores(store, name, BENCHMARKS["longbench"])
         assert everything(store) == found[-1], "the same numbers from the stored scores"
     assert found[0] == found[1]
     assert len(found[0][0]) == 341
@@ -193,7 +193,7 @@ def test_a_task_that_its_benchmark_has_not_is_left_alone(failed: bool, tmp_path:
         [] if failed else ["longbench/foreign: longbench does not have this task, so its 3 outputs are not scored."]
     )
     assert store.query("SELECT DISTINCT task FROM task_results").rows == [("qasper",)]
-    add_up(store, "r", BENCHMARKS["longbench"])
+    aggregate_scores(store, "r", BENCHMARKS["longbench"])
     assert store.query("SELECT DISTINCT task FROM task_results").rows == [("qasper",)]
 
 
@@ -255,7 +255,7 @@ def test_numbers_over_tasks_leave_out_those_that_are_not_scored_again_yet(tmp_pa
         answered(store, tmp_path / task, task, 4)
     rescore(store, Rescoring(use(LongBench())))
     store.query("UPDATE scores SET metric_version = ? WHERE task = 'qasper'", [Newer.metric_version])
-    add_up(store, "r1", Newer())
+    aggregate_scores(store, "r1", Newer())
     assert store.query("SELECT task, metric_version FROM task_results ORDER BY ALL").rows == [
         ("hotpotqa", LongBench.metric_version), ("qasper", Newer.metric_version)
     ]  # fmt: skip
@@ -283,7 +283,7 @@ from lbx.results import Store
 def progress(done, total):
     print(done, total, flush=True)
 with Store(Path(sys.argv[1])) as store:
-    rescore(store, Rescoring({"longbench": Slow()}, workers=2), progress)
+    rescore(store, Rescoring({"longbench": Slow()}, processes=2), progress)
 print("scored", flush=True)
 """
 
@@ -344,7 +344,7 @@ from lbx.results import Store
 block_network()
 print("begins", flush=True)
 with Store(Path(sys.argv[1])) as store:
-    print(rescore(store, Rescoring(BENCHMARKS, workers=2)), flush=True)
+    print(rescore(store, Rescoring(BENCHMARKS, processes=2)), flush=True)
 """
 
 
@@ -364,6 +364,6 @@ def test_half_a_surrogate_pair_scores_the_same_when_scored_again(tmp_path: Path,
     _, backend = scripted(tmp_path / "model", {"*": "boat \ud83d"})
     run(store, make_work(bundle, LongBench().tasks(bundle), backend, RunSettings()))
     scored = store.query(SCORES).rows
-    rescore(store, Rescoring(BENCHMARKS, workers=1))
+    rescore(store, Rescoring(BENCHMARKS, processes=1))
     assert store.query(SCORES).rows == scored
     assert store.query("SELECT max(score) FROM scores").rows == [(1.0,)]

@@ -20,7 +20,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import RunSettings
 from lbx.results import Store
 from lbx.results.file.caches import embedding_models
-from lbx.results.scoring.scores import Rescoring, Similarities, identity, rescore
+from lbx.results.scoring.scores import Rescoring, Similarities, embedder_identity, rescore
 from lbx.results.whole.changes import score_with
 from tests.running.engine_parts import make_work, pro_bundle, pro_row, run, scripted
 
@@ -135,7 +135,7 @@ def test_vectors_of_one_model_are_not_those_of_another_of_its_name(
 
     def score(folder: Path) -> list[str]:
         with contextlib.redirect_stderr(io.StringIO()):
-            score_with(store, str(folder), run_ids=["r1"], workers=0)
+            score_with(store, str(folder), run_ids=["r1"], processes=None)
         return embedding_models(store)
 
     (mine,) = score(folders[0])
@@ -171,7 +171,7 @@ def test_what_was_embedded_is_kept(store: Store, summaries: dict[str, str]) -> N
     again = Counting()
     rescore(store, Rescoring(BENCHMARKS, similarities=Similarities(again)))
     assert again.calls == []
-    for kept in (Similarities(), Similarities(model=identity(first))):
+    for kept in (Similarities(), Similarities(model=embedder_identity(first))):
         rescore(store, Rescoring(BENCHMARKS, similarities=kept))
         assert scores(store) == whole, "no model is needed for what it has said before"
 

@@ -15,7 +15,7 @@ from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.statistics.estimates import interval
 from tests.scored_parts import TASKS, Imported, made_sample, made_scores
 
@@ -63,7 +63,7 @@ def numbers(store: Store, benchmark: str, scores: Scores, failed: dict[tuple[str
             for key in answered for place, (metric, value) in enumerate(scores[key].items())
         ],
     )  # fmt: skip
-    add_up(store, run_id, family)
+    aggregate_scores(store, run_id, family)
     found = {}
     for table, names in (
         ("task_results", "task || '/' || metric"),
@@ -162,6 +162,6 @@ def test_an_answer_that_is_all_reasoning_has_its_part_in_every_number(benchmark:
             scores = {one.metric: one.score for one in family.score(sample, "")}
             tasks.setdefault(task, []).append(ScoredSample(sample, scores, place, reasoned=True))
     for task, rows in tasks.items():
-        assert all(map(family.scoring.counts, rows))
+        assert all(map(family.scoring.is_counted, rows))
         head = family.headline(task, rows)
         assert head and head.n == len(rows) == family.aggregate(task, rows)[0].n

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from lbx.base.records import sha256_text
 from lbx.results import Store
-from lbx.results.read.answers import AnswerKey
+from lbx.results.read.stored_answers import AnswerKey
 from lbx.web.browsing import BrowsingPages, answer_link, question_link
 from tests.chromium import Opened, windows
 from tests.web.browsed_file import DOCUMENT, browsed_file

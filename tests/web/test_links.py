@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lbx.results.read.answers import AnswerKey
+from lbx.results.read.stored_answers import AnswerKey
 from lbx.web import Site, listening
 from lbx.web.browsing import BrowsingPages, answer_link
 from tests.chromium import Opened, windows

@@ -16,7 +16,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from lbx.results import GenerationRow, Store
-from lbx.results.read.answers import AnswerKey
+from lbx.results.read.stored_answers import AnswerKey
 from lbx.web.browsing import BrowsingPages, answer_link
 from tests.chromium import Opened, windows
 from tests.web.browsed_file import browsed_file

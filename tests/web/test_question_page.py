@@ -13,7 +13,7 @@ import pytest
 
 from lbx.base.records import Sample
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.results.read.answers import AnswerKey
+from lbx.results.read.stored_answers import AnswerKey
 from lbx.web.browsing import BrowsingPages, answer_link, question_link
 from tests.chromium import Opened, windows
 from tests.web.sites import HOSTILE, answered, client_of, site_of

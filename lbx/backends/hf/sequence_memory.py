@@ -353,7 +353,7 @@ class HfSequences:
         self._begin(
             cells, positions, capacity, cell_index(columns.span or columns.cells, self._device), len(columns.cells)
         )
-        if columns.in_order:
+        if columns.sort_tasks:
             return None
         return sequence_mask(
             self._table,

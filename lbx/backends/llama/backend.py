@@ -179,7 +179,10 @@ def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
     model = load_model(llama_cpp, path, n_gpu_layers=options.n_gpu_layers, repack=options.repack)
     if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
         llama_cpp.llama_model_free(model)
-        raise BackendError(f"{path} is not a decoder-only language model, the only kind that lbx runs on llama.cpp.")
+        raise BackendError(
+            f"{path} is not a decoder-only language model, the only kind that lbx runs on llama.cpp.",
+            fix="Run another kind of model with the backend hf, from its Hugging Face folder, or on a server.",
+        )
     return model
 
 

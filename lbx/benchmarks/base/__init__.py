@@ -1,1 +1,1 @@
-"""Shared code of benchmark families: base class, data files, aggregates, prediction files."""
+"""Code that benchmark families share: base class, data files, aggregates, prediction files."""

@@ -1,9 +1,9 @@
-"""Aggregates that match the official scripts to the last digit.
+"""Means and other aggregates of scores that match the official scripts to the last digit.
 
-A task's scored samples as columns; sample objects are made only for benchmarks that need them.
+A task's scored samples are columns (``ScoredRows``). Sample objects are made only for benchmarks that need them.
 
-A results file of a year has a hundred thousand answers. Most numbers are means of scores, which columns give in a
-hundredth of the time that as many objects take: ``lbx.benchmarks.base.aggregates`` uses only columns.
+A results file of a year contains a hundred thousand answers. Most numbers are means of scores, and a mean over columns
+takes a hundredth of the time of a mean over objects, so this module uses only columns.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ScoreColumns:
-    """Scored answers as columns, in the data's order.
+    """Columns of a task's scored answers, in the data's order.
 
     Attributes:
-        arrays: columns by name; "samples" and "clusters" as in ``Stratum``, and "clustered": whether a row's cluster is
-            known.
-        scores: {metric: (values, mask of the answers that have it)}; a mask of None means all of them.
-        make_samples: returns a slice of the answers as samples.
+        arrays: columns by name: "samples" and "clusters" as in ``Stratum``, and "clustered", whether the answer's
+            cluster is known.
+        scores: {metric: (values, mask of the answers with this metric)}. A mask of None stands for all answers.
+        make_samples: returns the sample objects of a slice of the answers.
     """
 
     arrays: Mapping[str, Array]
@@ -45,7 +45,10 @@ class ScoreColumns:
 
 
 class ScoredRows(Sequence[ScoredSample]):
-    """Answers, or some of them: a sequence of samples with columns that can be read without creating samples."""
+    """Sequence of scored samples whose columns can be read without creating sample objects.
+
+    It contains all rows of ``ScoreColumns``, or those at some indices.
+    """
 
     def __init__(self, columns: ScoreColumns, indices: Codes | None = None) -> None:
         self._columns, self._indices = columns, indices
@@ -65,7 +68,7 @@ class ScoredRows(Sequence[ScoredSample]):
 
     @classmethod
     def of(cls, rows: Sequence[ScoredSample]) -> ScoredRows:
-        """Convert answers to columns.
+        """Convert scored samples to ``ScoredRows``.
 
         Rows given as single samples get only the columns that ``ScoreColumns`` lists.
         """
@@ -89,23 +92,23 @@ class ScoredRows(Sequence[ScoredSample]):
         return samples if self._indices is None else [samples[at] for at in self._indices.tolist()]
 
     def column(self, name: str) -> Array:
-        """Return a column of these rows; the same array each time."""
+        """Return a column of these rows, as the same array on each call."""
         if name not in self._column_cache:
             full_column = self._columns.arrays[name]
             self._column_cache[name] = full_column if self._indices is None else full_column[self._indices]
         return self._column_cache[name]
 
     def take(self, selection: Codes | Bools | list[int]) -> ScoredRows:
-        """Return some of the rows, by index or by mask."""
+        """Select rows by indices or by a mask."""
         indices = np.arange(len(self)) if self._indices is None else self._indices
         return ScoredRows(self._columns, indices[selection] if len(selection) else indices[:0])
 
     def filter(self, predicate: Callable[[ScoredSample], bool]) -> ScoredRows:
-        """Return the rows that satisfy a predicate."""
+        """Select the rows whose samples satisfy a predicate."""
         return self.take(np.fromiter(map(predicate, self), bool, len(self)))
 
     def with_metric(self, metric: str) -> tuple[ScoredRows, Floats]:
-        """Return the rows that have a metric, and its values."""
+        """Return the rows with a score of this metric, and the scores."""
         values, present = self._scores(metric)
         return (self, values) if present is None else (self.take(present), values[present])
 
@@ -119,7 +122,7 @@ class ScoredRows(Sequence[ScoredSample]):
 
     @classmethod
     def concatenate(cls, parts: Sequence[ScoredRows]) -> ScoredRows:
-        """Concatenate several tasks' rows."""
+        """Concatenate the rows of several tasks."""
         if len(parts) < 2:
             return parts[0] if parts else cls.of(())
         scores: dict[str, tuple[Floats, Bools | None]] = {}
@@ -134,7 +137,7 @@ class ScoredRows(Sequence[ScoredSample]):
 
 
 def mean(values: Sequence[float] | Floats, scale: float = 1) -> float:
-    """Return scale x sum / n of a list that is not empty, in this order of operations.
+    """Mean of a list that is not empty, computed as (scale x sum) / n.
 
     The sum runs left to right, rounding at each step. (From Python 3.12 on ``sum`` compensates, and gives another
     last digit; numpy's ``sum`` adds pairs, its ``cumsum`` one after the other.)
@@ -143,12 +146,12 @@ def mean(values: Sequence[float] | Floats, scale: float = 1) -> float:
 
 
 def numpy_percent(values: Sequence[float], digits: int) -> float:
-    """Return 100 x numpy's mean (pairwise sums), rounded numpy's way: 21.425 becomes 21.42, but 21.43 in Python."""
+    """Mean in percent as numpy computes and rounds it: sums are pairwise, and 21.425 becomes 21.42 (Python: 21.43)."""
     return float(np.round(100 * np.mean(values), digits))
 
 
 def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int | None) -> list[Number]:
-    """Return a metric's mean over the questions that have it; [] without any.
+    """Mean of a metric over the questions with a score of it, as a list of one number, or [] without such questions.
 
     ``official`` is the script's number, the mean over answers in percent with ``digits``: 100 * sum / n, not
     100 * (sum / n), as the last digit can differ.
@@ -163,7 +166,7 @@ def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int
 
 
 def question_means(rows: Sequence[ScoredSample], values: Floats) -> tuple[ScoredRows, Floats]:
-    """Average the answers of each question into one row, unless all questions have equally many answers.
+    """Average the answers of each question into one row, unless all questions have the same number of answers.
 
     Without this, questions with failed answers would count less than others.
     """
@@ -176,7 +179,7 @@ def question_means(rows: Sequence[ScoredSample], values: Floats) -> tuple[Scored
 
 
 def estimate(rows: Sequence[ScoredSample], values: Iterable[float], *, linear: bool = True) -> Estimate:
-    """Estimate the mean of the rows' values. A row with an unknown document is a cluster by itself."""
+    """Estimate the mean of ``values``, one for each row. A row with an unknown document is a cluster by itself."""
     of = ScoredRows.of(rows)
     stratum = Stratum(1.0, of.column("samples"), of.column("clusters"), np.fromiter(values, float, len(of)))
     return Estimate((stratum,), bool(of.column("clustered").all()), linear)
@@ -185,21 +188,22 @@ def estimate(rows: Sequence[ScoredSample], values: Iterable[float], *, linear: b
 def numbers_by_task(
     aggregate: Callable[[str, Sequence[ScoredSample]], list[Number]], tasks: Mapping[str, Sequence[ScoredSample]]
 ) -> dict[str, dict[str, Number]]:
-    """Return {task: {metric: number}} of the tasks that have any."""
+    """Aggregate each task into {task: {metric: number}}, without the tasks that have no number."""
     by_task = {task: {score.metric: score for score in aggregate(task, rows)} for task, rows in tasks.items()}
     return {task: scores for task, scores in by_task.items() if scores}
 
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """A mean of tasks' numbers, or of such means, with equal weights regardless of the number of samples.
+    """Mean of tasks' numbers, or of such means, with equal weights regardless of the number of samples.
 
     Attributes:
-        n: number of scores under it.
-        score: the mean of the parts' scores, in 0..1.
-        percent: the unrounded mean of the parts' official figures, which are rounded.
-        partial: whether any score lacks a part.
-        estimate: see ``Number``; None if a part has none.
+        n: number of scores in it.
+        score: the mean of the members' scores, in 0..1.
+        percent: the unrounded mean of the members' official scores, which are rounded.
+        complete: whether no member is missing, so that the mean is official.
+        partial: whether any score is partial (``Number.partial``).
+        estimate: estimate of the mean (``Number.estimate``), or None if a member has no estimate.
     """
 
     n: int
@@ -211,7 +215,7 @@ class Average:
 
     @classmethod
     def of(cls, parts: Sequence[Number | Average], *, complete: bool) -> Average | None:
-        """Return the mean of the parts, or None if there are none."""
+        """Average the numbers of ``parts``, or return None if ``parts`` is empty."""
         if not parts:
             return None
         return cls(
@@ -223,8 +227,8 @@ class Average:
             estimate=average([part.estimate for part in parts]),
         )
 
-    def group(self, grouping: str, name: str, metric: str = "average", *, digits: int = 1) -> Number:
-        """Return the mean as a group's score; ``official`` is rounded to ``digits``, or None if a part is missing."""
+    def to_group_number(self, grouping: str, name: str, metric: str = "average", *, digits: int = 1) -> Number:
+        """Number of a group: this mean, with ``official`` rounded to ``digits``, or None if a member is missing."""
         official = round(self.percent, digits) if self.complete else None
         return Number(
             kind="group",
@@ -239,15 +243,15 @@ class Average:
         )
 
 
-def first_overall(groups: Sequence[Number], heads: Sequence[Number]) -> Number | None:
-    """Return a benchmark's overall score: its first "overall" group, else the mean of its tasks' headlines."""
+def overall_number(groups: Sequence[Number], headlines: Sequence[Number]) -> Number | None:
+    """Overall number of a benchmark: the first group called "overall", or else the mean of the tasks' headlines."""
     overall = next((group for group in groups if group.grouping == "overall"), None)
-    mean_of_tasks = None if overall else Average.of(heads, complete=False)
-    return mean_of_tasks.group("overall", "all") if mean_of_tasks else overall
+    mean_of_tasks = None if overall else Average.of(headlines, complete=False)
+    return mean_of_tasks.to_group_number("overall", "all") if mean_of_tasks else overall
 
 
 def average(parts: Sequence[Estimate | None]) -> Estimate | None:
-    """Return the mean of estimates with equal weights; None if any is unknown."""
+    """Average estimates with equal weights, or return None if any estimate is unknown."""
     estimates = [part for part in parts if part is not None]
     return Estimate.average(estimates) if len(estimates) == len(parts) else None
 

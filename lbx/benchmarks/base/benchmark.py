@@ -1,14 +1,13 @@
 """Base class of benchmark families: data in the bundle, prompts, metrics and official aggregates.
 
-A family is a module, or a folder, with a subclass of ``Benchmark``. It defines its data, tasks, asking protocol and
-scoring rules as values, implements the methods that need code, and has the format of its official files, its tables,
-boards and published figures. Its entry in ``lbx.benchmarks.registry.BENCHMARKS`` is the only other place that names it.
+A family is a module, or a folder, with a subclass of ``Benchmark``. The subclass defines data, tasks, asking protocol,
+scoring rules, the format of official files, tables, boards and published scores as values, and implements the methods
+that need code. Only ``lbx.benchmarks.registry.BENCHMARKS`` names the family elsewhere.
 
-Marks of questions that a model or people should judge, and the copies of a question.
+The module also defines the marks of questions that a model or people should judge. Official files contain a question
+with both marks twice. lbx asks the question once, and each copy counts by itself.
 
-Official files contain a question with both marks twice. It is asked once; each copy counts by itself.
-
-The model that a run asks, for families with samples that depend on its tokenizer.
+``AskedModel`` is for families whose samples depend on the tokenizer of the model that a run asks.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from lbx.base.records import (
     Task,
 )
 from lbx.benchmarks.base.aggregates import ScoredRows
-from lbx.benchmarks.base.layout import Boards, LengthCurve, Paper, PublishedFigures
+from lbx.benchmarks.base.paper_tables import Boards, LengthCurve, Paper, PublishedScores
 from lbx.benchmarks.base.predictions import PredictionFormat, ResultFormat
 from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
@@ -40,12 +39,12 @@ from lbx.options.asking import PLAIN, Mode
 
 LLM, HUMAN = MARKS = ("LLM", "human")
 """Marks of questions for a judge or for people, in the order of a question's copies."""
-BY_NAME: Mapping[str, tuple[str, ...]] = {"llm": (LLM,), "human": (HUMAN,), "both": MARKS}
-"""Marks by the value of a command-line option."""
+MARKS_BY_NAME: Mapping[str, tuple[str, ...]] = {"llm": (LLM,), "human": (HUMAN,), "both": MARKS}
+"""Marks by the value of the option ``--questions``."""
 
 
 def marks_in(meta: object) -> tuple[str, ...]:
-    """Return the marks in a sample's ``meta``, which comes from a file, so any value is possible."""
+    """Marks in a sample's ``meta``. It may come from any file, so values of other types are ignored."""
     fields = meta if isinstance(meta, Mapping) else {}
     copy_marks = fields.get("judged_by")
     values = [fields.get("evaluation"), *(copy_marks if isinstance(copy_marks, list | tuple) else ())]
@@ -57,21 +56,21 @@ def has_copies(marks: Sequence[str]) -> bool:
 
 
 def copy_marks(marks: Sequence[str], index: int) -> tuple[str, ...]:
-    """Return the mark of a question's copy; () after the last one."""
+    """Mark of a question's copy with this index, or () after the last copy."""
     return tuple(marks[index : index + 1])
 
 
 def row_count(marks: Sequence[str], asked_marks: Collection[str]) -> int:
-    """Return the number of rows that an official file has for a question with these marks; at least one."""
+    """Number of rows of an official file for a question with these marks, at least one."""
     return sum(mark in asked_marks for mark in marks) or 1
 
 
 def copy_pairs(
     marks: Sequence[str], answers: Collection[int], opponent_answers: Collection[int]
 ) -> dict[tuple[int, int], tuple[str, ...]]:
-    """Return {(iteration, opponent's iteration): marks of the copies that this pair counts for}.
+    """Pair two runs' answers to a question: {(iteration, opponent's iteration): marks of the copies it is for}.
 
-    If a side answered each copy, each is a pair of its own; if it was asked once, one pair counts for both.
+    If a run answered each copy, each answer makes a pair. If a run was asked once, one pair counts for both copies.
     """
     pairs: dict[tuple[int, int], tuple[str, ...]] = {}
     for index, mark in enumerate(marks):
@@ -84,13 +83,13 @@ def copy_pairs(
 
 
 class ModelTokenizer(NamedTuple):
-    """A model's tokenizer, loaded without the weights.
+    """Tokenizer of a model, loaded without the weights.
 
     Attributes:
-        sha256: hash of the tokenizer's definition; of a GGUF file, hash of the header's keys of the tokenizer, so that
-            all quantisations of a model share it.
+        sha256: hash of the tokenizer's definition. For a GGUF file it covers the header's tokenizer keys, so that all
+            quantisations of a model share the hash.
         wrapping_tokens: tokens that the card's chat template adds to a user's message, BOS included, with the reasoning
-            on or off, whichever adds more; 0 without a template.
+            on or off, whichever adds more, or 0 without a template.
         count: returns the number of tokens of a text, without BOS and with control tokens as single tokens.
     """
 
@@ -105,9 +104,9 @@ class AskedModel:
     """A model before its weights are loaded. It can be pickled.
 
     Attributes:
-        context_window: tokens; None if only the loaded model, or its server, has the number.
-        load_tokenizer: takes seconds with a large vocabulary. Raises UsageError if the card has no tokenizer, and
-            BackendError if its files are damaged.
+        context_window: number of tokens, or None if only the loaded model, or its server, knows the number.
+        load_tokenizer: loads the tokenizer, which takes seconds with a large vocabulary. Raises UsageError if the card
+            has no tokenizer, and BackendError if the tokenizer's files are damaged.
     """
 
     context_window: int | None
@@ -119,7 +118,7 @@ WINDOWS_OF_128K = range(128_000, 131_073)
 
 
 def with_unique_ids(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the samples with unique ids: a repeated id gets "-2", then "-3"."""
+    """Yield the samples with unique ids: a repeated id gets the suffix "-2", then "-3"."""
     seen: dict[str, int] = {}
     for sample in samples:
         seen[sample.sample_id] = times = seen.get(sample.sample_id, 0) + 1
@@ -132,15 +131,16 @@ def _accept_no_task(task: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TaskCatalogue:
-    """Tasks of a family, whether or not a bundle has their data.
+    """Tasks of a family, whether or not a bundle contains data for these tasks.
 
     Attributes:
-        names: every task in the paper's order; () for a family that defines its tasks in the bundle.
+        names: every task in the paper's order, or () for a family whose tasks are defined in the bundle.
         selections: names of groups of tasks for ``--tasks``.
-        embedding_tasks: tasks that an embedding model scores half of (``Benchmark.compared``).
-        open_tasks: tasks with free-text answers, which people or a judge can rate; None for all.
-        has_marks: whether the authors mark questions for judges and people (``lbx.benchmarks.base.benchmark``).
-        length_groups: {task: name of its group of tasks that ask the same about documents of other lengths}.
+        embedding_tasks: tasks whose score is one half similarity, by an embedding model
+            (``Benchmark.similarity_input``).
+        open_tasks: tasks with free-text answers, which people or a judge can rate. None stands for all tasks.
+        has_marks: whether the authors mark questions for judges and people (``MARKS``).
+        length_groups: {task: name of the group of tasks that ask the same about documents of other lengths}.
         accepts: whether the family has a task that ``names`` lacks, for example of another length. Patterns match
             ``names`` only.
     """
@@ -167,11 +167,12 @@ def _allow_mode(task: str, mode: Mode) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AskingProtocol:
-    """How the authors of a family ask.
+    """Protocol by which the authors of a family ask questions.
 
     Attributes:
-        modes: some of "cot", "no_context", "length_hint", "rag" and "template". Any family can be asked with thinking.
-        iterations: number of times each sample is asked.
+        modes: supported modes of "cot", "no_context", "length_hint", "rag" and "template". Every family supports
+            thinking.
+        iterations: number of times that each sample is asked.
         check_mode: raises UsageError for a task that cannot be asked in a mode that ``modes`` allows.
     """
 
@@ -191,11 +192,12 @@ class ScoringRules:
 
     Attributes:
         unit: the official number of a score of 1: 100 for percent.
-        average_of: description of the parts of the benchmark's overall score.
+        average_of: description of the numbers that the benchmark's overall score averages.
         cluster_name: noun for a value of ``Benchmark.cluster``.
-        uncounted_metric: metric that is 1 for an answer that the official number leaves out; "" if unused.
-        prints_all_metrics: whether the paper's tables have every metric of a task, not only the headline and its parts.
-        curves: scores by length that the authors draw and no script prints, by the group of their lines.
+        uncounted_metric: metric that is 1 for an answer that the official number leaves out, or "" if unused.
+        prints_all_metrics: whether the paper's tables list every metric of a task, not only the headline and metrics
+            such as "accuracy/easy".
+        curves: scores by length that the authors draw and no script prints, by grouping.
     """
 
     unit: float = 100
@@ -205,50 +207,50 @@ class ScoringRules:
     prints_all_metrics: bool = False
     curves: Callable[[Mapping[str, ScoredRows]], Mapping[str, LengthCurve]] = _without_curves
 
-    def counts(self, row: ScoredSample) -> bool:
-        """Return whether the official number counts an answer. A reasoned answer always counts."""
+    def is_counted(self, row: ScoredSample) -> bool:
+        """Whether the official number counts an answer. An answer after reasoning always counts."""
         return row.reasoned or not row.scores.get(self.uncounted_metric)
 
     def missing_scores(self, metrics: Iterable[str], value: float) -> dict[str, float]:
-        """Return the scores of a missing answer: ``value`` (0.0 for wrong, 1.0 for right) in every metric."""
+        """Scores of a missing answer: ``value`` (0.0 for wrong, 1.0 for right) in every metric."""
         scores = dict.fromkeys(metrics, value)
         return {**scores, self.uncounted_metric: 0.0} if self.uncounted_metric else scores
 
     def is_in_paper(self, metric: str, headline: str) -> bool:
-        """Return whether the paper's tables have a task's metric: the headline and its parts, "accuracy/easy"."""
+        """Whether the paper's tables list a task's metric: the headline, and e.g. "accuracy/easy" below it."""
         return self.prints_all_metrics or metric == headline or metric.startswith(f"{headline}/")
 
 
 class Benchmark(ABC):
-    """A benchmark family. Instances have no state except caches of the bundle's content."""
+    """Benchmark family. Instances keep no state except caches of the bundle's content."""
 
     name: str
     metric_version: int
-    """Version of the scoring code, stored with every score; raised whenever a change of code can change a score."""
+    """Version of the scoring code, stored with every score and raised whenever a change of code can change a score."""
     data: ClassVar[DataSource] = DataSource()
     catalogue: ClassVar[TaskCatalogue] = TaskCatalogue()
     protocol: ClassVar[AskingProtocol] = AskingProtocol()
     scoring: ClassVar[ScoringRules] = ScoringRules()
     predictions: PredictionFormat | None = None
-    """Format of its official prediction files."""
+    """Format of the family's official prediction files."""
     results: ClassVar[ResultFormat | None] = None
-    """Files that its official scorer writes."""
+    """Files that the official scorer writes."""
     paper: ClassVar[Paper] = Paper()
-    """Tables of its paper."""
+    """Tables of the family's paper."""
     boards: ClassVar[Boards] = Boards()
-    """Tables and charts of its leaderboards."""
-    published_figures: ClassVar[PublishedFigures] = PublishedFigures()
-    """Published figures of models."""
+    """Tables and charts of the family's leaderboards."""
+    published_scores: ClassVar[PublishedScores] = PublishedScores()
+    """Layout and checks of the family's published scores."""
 
     def for_model(self, model: AskedModel, mode: Mode) -> Benchmark:
-        """Return the family with samples for a model; itself, unless its samples depend on the model.
+        """Return the family with samples for a model, which is ``self`` unless samples depend on the model.
 
-        A family that overrides this has no samples before: its ``samples`` raises ``no_model_error``. The result is
-        pickled for worker processes, which only call ``prompt``, ``next_step`` and ``evidence``: leave caches and the
-        loaded tokenizer out of its state.
+        In a family that overrides this method, ``samples`` raises ``no_model_error`` until it is called. The result is
+        pickled for worker processes, which only call ``prompt``, ``next_step`` and ``evidence``, so its state must
+        contain neither caches nor the loaded tokenizer.
 
         Args:
-            mode: options of the run. Two runs with ``both_kinds`` share the samples, so ``thinking`` is then False.
+            mode: options of the run. With ``both_kinds``, two runs share the samples, so ``thinking`` is then False.
 
         Raises:
             UsageError: no samples can be made for this model in this mode.
@@ -257,9 +259,10 @@ class Benchmark(ABC):
 
     @abstractmethod
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks that this bundle has data for, in the benchmark's own order.
+        """Return the tasks that this bundle contains data for, in the benchmark's own order.
 
-        A family with samples for a model may leave out tasks that do not fit the model, unless ``names`` has them.
+        A family whose samples depend on the model may leave out tasks that do not fit the model, unless they are in
+        ``names``.
 
         Args:
             names: the only tasks that need to be looked up: counting samples may take unpacking gigabytes. The result
@@ -268,91 +271,91 @@ class Benchmark(ABC):
 
     @abstractmethod
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """Yield the task's samples in the data's order; questions on one document follow each other.
+        """Yield the task's samples in the data's order, with questions on one document after one another.
 
         Raises:
-            BundleError: a data file is damaged; names file and line.
-            UsageError: the samples depend on a model, and the family has none (``no_model_error``).
+            BundleError: a data file is damaged. The message names file and line.
+            UsageError: the samples depend on a model, which is not set (``no_model_error``).
         """
 
     @abstractmethod
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the official prompt of one sample. Raises BundleError if the bundle lacks the template.
+        """Fill in the official prompt for one sample. Raises BundleError if the bundle lacks the template.
 
         Args:
-            chunks: with ``mode.rag``, the retrieved chunks, in document order.
+            chunks: the retrieved chunks in document order, or () without ``mode.rag``.
         """
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
-        """Return the prompt of the next step after these outputs, or the final answer, which is stored and scored."""
+        """Prompt of the next step, given the outputs of earlier steps, or the final answer, which lbx stores."""
         return outputs[-1]
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
-        """Return the query that retrieves chunks. Raises BundleError if the bundle lacks its official wording."""
+        """Query that retrieves chunks for a sample. Raises BundleError if the bundle lacks the official wording."""
         return sample.question
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Return texts that locate the answer in the document; at least one of them occurs there.
+        """Texts that locate the answer in the document, at least one of which occurs in it.
 
-        The engine checks whether truncation removed the only occurrence. () if references are letters or summaries,
-        which cannot be searched for.
+        The engine searches for these texts to see whether truncation removed the only occurrence. Returns () if the
+        references are letters or summaries, which cannot be searched for.
         """
         return ()
 
     def chance(self, sample: Sample) -> float:
-        """Return the mean score of guessing, in 0..1: 0.25 for four choices."""
+        """Mean score of guessing, in 0..1: 0.25 for four choices."""
         return 0.0
 
     def similarity_input(self, sample: Sample, output: str) -> SimilarityInput | None:
-        """Return the texts that an embedding model compares for a complete score; None if the score needs none."""
+        """Texts that an embedding model compares for a complete score, or None if the score needs no similarity."""
         return None
 
     @abstractmethod
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the official metrics of one output, the headline first; never raises on any output.
+        """Score one output by the official metrics, the headline first. No output raises an exception.
 
         Args:
-            similarity: the largest cosine between the texts of ``similarity_input``; None without an embedding model.
+            similarity: largest cosine between the texts of ``similarity_input``, or None without an embedding model.
         """
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """Return the cluster of a sample, shared by questions that depend on each other; "" if unknown.
+        """Name of a sample's cluster, shared by questions that depend on each other, or "" if it is unknown.
 
-        By default it is the document.
+        By default the cluster is the document.
 
         Args:
-            document: hash of the document; "" if an imported file does not have it.
+            document: hash of the document, or "" if an imported file does not contain the document.
         """
         return document
 
     @abstractmethod
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return the task's numbers as the official script prints them, from rows in the data's order.
+        """Aggregate rows in the data's order into the task's numbers, as the official script prints them.
 
-        The first is the headline, which averages use. The caller leaves out rows of failed generations.
+        The first number is the headline, which averages use. The caller leaves out rows of failed generations.
         """
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
-        """Return the first number of ``aggregate``; subclasses may compute it without the others."""
+        """First number of ``aggregate``. Subclasses may compute it without the other numbers."""
         return next(iter(self.aggregate(task, rows)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return numbers over several tasks, in the order of the paper's table.
+        """Aggregate several tasks into numbers of groups, in the order of the paper's table.
 
         Args:
             tasks: non-empty rows by task, as for ``aggregate``.
-            averages_only: return only the numbers that two runs are compared by, without others of the same samples.
+            averages_only: return only the numbers by which two runs are compared, without others of the same samples.
         """
         return []
 
 
 def needs_model(family: Benchmark) -> bool:
-    """Return whether a family has samples only for a model (``Benchmark.for_model``)."""
+    """Whether the samples of a family depend on the model (``Benchmark.for_model``)."""
     return type(family).for_model is not Benchmark.for_model
 
 
 def no_model_error(name: str) -> UsageError:
-    """Return the error for samples of a family that needs a model, in a command without this model."""
+    """Error for a command without ``--model`` that needs the samples of a family that depend on the model."""
     return UsageError(
         f"The samples of {name} depend on the tokenizer of the model that is asked, and this command does not have it.",
         fix="Use a command that makes the samples of its --model: `lbx run`, `lbx plan` or `lbx prompts`.",

@@ -39,7 +39,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class DataRow(NamedTuple):
-    """One record of a data file; ``location`` is file and line, for messages."""
+    """Record of a data file, with its file and line (``location``) for messages."""
 
     location: str
     values: dict[str, Any]
@@ -56,7 +56,7 @@ class DataRow(NamedTuple):
         return value
 
     def identifier(self, name: str) -> str:
-        """Return a required field with an id: text or a whole number. Raises BundleError."""
+        """Return a required id, a text or a whole number, as text. Raises BundleError."""
         value = self.get(name, object)
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise damaged_file_error(self.location, f"the field {name!r} must be text or a whole number")
@@ -64,7 +64,7 @@ class DataRow(NamedTuple):
 
 
 def damaged_file_error(location: str, reason: str) -> BundleError:
-    """Return the error for a data file that cannot be used."""
+    """Error for a data file that cannot be used."""
     return BundleError(f"The data file {location} is damaged: {reason}.", fix=_FIX, command=_COMMAND)
 
 
@@ -84,7 +84,7 @@ def _translate_errors(source: str) -> Iterator[None]:
 
 
 def cached_by_mtime(read_file: Callable[[Path, *More], T]) -> Callable[[Path, *More], T]:
-    """Cache a function's result for a file until its time or size changes. Raises BundleError."""
+    """Cache a function's result for a file until the file's time or size changes. Raises BundleError."""
 
     @lru_cache(maxsize=256)
     def cached_read(_mtime_ns: int, _size: int, path: Path, *args: *More) -> T:
@@ -100,7 +100,7 @@ def cached_by_mtime(read_file: Callable[[Path, *More], T]) -> Callable[[Path, *M
 
 
 def first_byte(path: Path) -> bytes:
-    """Return the first byte of a JSON file that is not white space. Raises BundleError."""
+    """Read the first byte of a JSON file that is not white space. Raises BundleError."""
     with _translate_errors(str(path)), open_input(path) as file:
         return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1]
 
@@ -125,13 +125,13 @@ def read_zip_jsonl(path: Path, member: str) -> Iterator[DataRow]:
 
 
 def read_json_array(path: Path) -> Iterator[DataRow]:
-    """Yield the objects of a JSON array, with about one of them in memory at a time. Raises BundleError."""
+    """Yield the objects of a file that is one JSON array, with about one object in memory. Raises BundleError."""
     with _translate_errors(str(path)), open_input(path) as file:
         yield from _Array(file, str(path)).rows()
 
 
 def count_json_array(path: Path) -> int:
-    """Count the objects of a valid JSON array by its brackets. Raises BundleError."""
+    """Count the objects of a file that is one valid JSON array, by its brackets. Raises BundleError."""
     depth, count, rest = 0, 0, b""
     with _translate_errors(str(path)), open_input(path) as file:
         while chunk := file.read(_CHUNK):
@@ -154,10 +154,10 @@ _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def read_csv(path: Path) -> Iterator[DataRow]:
-    """Yield the rows of a CSV file. Its first line names the columns, and may follow a line such as ``sep=;``.
+    """Yield the rows of a CSV file. The first line names the columns, and may follow a line such as ``sep=;``.
 
-    An empty cell is a missing field; rows of empty cells and final columns without name or value are skipped.
-    BundleErrors name file and line, and the spreadsheet's row if that is another number.
+    An empty cell is a missing field. Rows of empty cells and final columns without name or value are skipped.
+    A BundleError names file and line, and the spreadsheet's row if that has another number.
     """
     source = str(path)
     number = 1  # of the row: a cell may have several lines
@@ -199,7 +199,7 @@ def count_csv(path: Path) -> int:
 
 
 def _csv_reader(file: IO[bytes], source: str, location_of: Callable[[int], str]) -> tuple[Any, int]:
-    """Return the ``csv.reader`` of a file, from the line with the names on, and the number of lines before it."""
+    """Open a ``csv.reader`` at the line with the column names. Returns it and the number of lines before."""
 
     def decode_line(line: bytes, position: int) -> str:
         try:
@@ -227,7 +227,7 @@ _SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
 
 
 def _detect_delimiter(header: str, location: str) -> str:
-    """Return the separator of the columns: a comma, or the separators of spreadsheets in other countries."""
+    """Detect the separator of a header's columns: comma, or semicolon or tab as in other countries' spreadsheets."""
     unquoted = re.sub(r'"(?:[^"]|"")*"?', "", header)
     found = [sign for sign in ",;\t" if sign in unquoted]
     if len(found) > 1:
@@ -261,7 +261,7 @@ def read_text(path: Path) -> str:
 
 
 def zip_members(path: Path) -> list[str]:
-    """Return the names of the files in a zip. Raises BundleError."""
+    """List the names of the files in a zip. Raises BundleError."""
     with _translate_errors(str(path)), _open_zip(path) as archive:
         return [info.filename for info in archive.infolist() if not info.is_dir()]
 
@@ -279,7 +279,7 @@ def read_zip_text(path: Path, member: str) -> str:
 
 @cached_by_mtime
 def count_zip_lines(path: Path, member: str) -> int:
-    """Count the lines that are not blank, without parsing them. Raises BundleError."""
+    """Count the lines of a zip's member that are not blank, without parsing them. Raises BundleError."""
     source = f"{path}, {member}"
     with _translate_errors(source), _open_zip(path) as archive, _open_member(archive, member) as file:
         return sum(1 for line in _read_lines(file, source) if line.strip())
@@ -287,7 +287,7 @@ def count_zip_lines(path: Path, member: str) -> int:
 
 @cached_by_mtime
 def count_keys(path: Path, key: str) -> int:
-    """Count the objects of a JSON file that have the key, without parsing. Raises BundleError."""
+    """Count the objects of a JSON file that contain a key, without parsing. Raises BundleError."""
     if not path.stat().st_size:
         return 0
     needle, count = f'"{key}"'.encode(), 0
@@ -322,12 +322,12 @@ def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a zip's member with a larger buffer; its own reader would read a long line in steps of 4 KiB."""
+    """Open a zip's member with a larger buffer, because zipfile would read a long line in steps of 4 KiB."""
     return io.BufferedReader(archive.open(name), _BUFFER)  # type: ignore[type-var]
 
 
 def _read_lines(file: IO[bytes], source: str) -> Iterator[bytes]:
-    """Yield lines, without the byte order mark that some programs write before the first."""
+    """Yield the lines of a file, without the byte order mark that some programs write before the first line."""
     number = 0
     while line := file.readline(_LIMIT + 1):
         number += 1
@@ -358,7 +358,7 @@ def _parse_rows(file: Iterable[bytes], source: str) -> Iterator[DataRow]:
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object. Raises ValueError if a field appears twice: Python would silently keep the last value."""
+    """Build a JSON object. Raises ValueError if a key occurs twice: Python would silently keep the last value."""
     values = dict(pairs)
     if len(values) < len(pairs):
         counts = Counter(name for name, _ in pairs)
@@ -377,7 +377,7 @@ def _make_row(location: str, values: object) -> DataRow:
 
 
 class _Array:
-    """Reader of one JSON array through a window of the text."""
+    """Reader of a file that is one JSON array, which decodes a window of the file at a time."""
 
     def __init__(self, file: IO[bytes], source: str) -> None:
         self._file = file
@@ -407,7 +407,7 @@ class _Array:
             raise self._error("text follows the array and would be ignored: put all objects into one array")
 
     def _peek(self) -> str:
-        """Return the next character that is not white space, "" at the end, without consuming it."""
+        """Next character that is not white space, not consumed, or "" at the end."""
         while True:
             match = _SPACE.match(self._text, self._at)
             assert match is not None  # the pattern matches the empty string

@@ -1,4 +1,4 @@
-"""Lines of imported prediction files: read whole, checked, and kept byte for byte.
+"""Readers of prediction files: each row is checked, and its line is kept byte for byte.
 
 Every error in a file becomes a ``UsageError`` that names the file and the line, counted from 1.
 """
@@ -23,14 +23,14 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class PredictionLine:
-    """One row of a prediction file.
+    """Row of a prediction file, with its line verbatim.
 
     Attributes:
         location: file and line, for messages.
         number: line number, from 1.
-        raw: the line verbatim, without the final line feed; it includes a carriage return, a byte order mark and
-            adjacent blank lines, so that the lines joined by the file's separator are the file again.
-        values: the JSON object on it.
+        raw: the line verbatim, without the final line feed. It includes a carriage return, a byte order mark and
+            adjacent blank lines, so that all ``raw`` joined by the file's separator are the file again.
+        values: the row's JSON object.
     """
 
     location: str
@@ -39,20 +39,20 @@ class PredictionLine:
     values: dict[str, Any]
 
     def require(self, name: str) -> Any:
-        """Return a required field. Raises UsageError."""
+        """Return the value of a required key. Raises UsageError."""
         if name not in self.values:
             raise prediction_file_error(self.location, f"the key {name!r} is missing")
         return self.values[name]
 
     def text(self, name: str) -> str:
-        """Return a required text field. Raises UsageError."""
+        """Return the text of a required key. Raises UsageError."""
         value = self.require(name)
         if not isinstance(value, str):
             raise prediction_file_error(self.location, f"{name!r} must be text, not {describe_value(value)}")
         return value
 
     def optional_text(self, name: str) -> str:
-        """Return a field that no score depends on; "" if it is missing or not text."""
+        """Return the text of a key that no score depends on, or "" if it is missing or not text."""
         value = self.values.get(name)
         return value if isinstance(value, str) else ""
 
@@ -63,7 +63,7 @@ class FileRows:
 
     Attributes:
         final_newline: whether the last row ends in ``separator``.
-        separator: text between the rows' ``raw``; "" for a JSON array, because its rows include it.
+        separator: text between the ``raw`` of rows, "" for a JSON array, whose ``raw`` include the commas.
     """
 
     lines: list[PredictionLine]
@@ -72,7 +72,11 @@ class FileRows:
 
 
 def row_length(line: PredictionLine, *, needed_by: str = "") -> int:
-    """Return the field "length"; 0 if it is not a number, or UsageError with ``needed_by``."""
+    """Return the value of "length", or 0 if it is not a number.
+
+    Args:
+        needed_by: metric that needs the length, for the UsageError that is then raised instead of returning 0.
+    """
     value = line.values.get("length")
     shortest = 0 if needed_by else -_LONGEST
     if isinstance(value, int | float) and not isinstance(value, bool) and shortest <= value < _LONGEST:
@@ -85,7 +89,7 @@ def row_length(line: PredictionLine, *, needed_by: str = "") -> int:
 
 
 def require_references(line: PredictionLine, key: str, *, with_numbers: bool = False) -> list[Any]:
-    """Return the field of the references. Raises UsageError unless it is a list of texts with at least one.
+    """Return the list of reference answers under a key. Raises UsageError unless it contains texts, at least one.
 
     Official scripts would read a text as its characters, and score every answer to an empty or nested list as wrong.
 
@@ -106,14 +110,14 @@ def require_references(line: PredictionLine, key: str, *, with_numbers: bool = F
 
 
 def prediction_file_error(location: str, reason: str) -> UsageError:
-    """Return the error for a prediction file that cannot be imported."""
+    """Error for a prediction file that cannot be imported."""
     return UsageError(
         f"{location}: {reason}.", fix="No rows were imported. Correct the file or leave it out, and try again."
     )
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file. Raises UsageError: missing, a folder, unreadable, empty or packed."""
+    """Read a prediction file. Raises UsageError if it is missing, a folder, unreadable, empty or compressed."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder, but this format is a single file.", fix="Pass the file in the folder.")
     try:
@@ -135,7 +139,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_document(path: Path, data: bytes) -> dict[str, Any]:
-    """Parse a file that is one JSON object. Raises UsageError: not UTF-8, not JSON, no object, or a key twice."""
+    """Parse a file that must be one JSON object in UTF-8 without repeated keys. Raises UsageError."""
     location = str(path)
     try:
         text = data.decode("utf-8-sig")
@@ -157,11 +161,11 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def split_rows(
     path: Path, data: bytes, *, array: bool = False, is_filler: Callable[[str], object] = lambda _text: False
 ) -> FileRows:
-    """Split a JSON lines file into rows. Raises UsageError: not UTF-8, not JSON, or a line without an object.
+    """Split a prediction file in JSON lines into rows. Raises UsageError unless each line is an object in UTF-8.
 
     Args:
         array: also accept a file that is one JSON array.
-        is_filler: returns whether a line is not a row, and belongs to the row before it as blank lines do.
+        is_filler: returns whether a line is no row, and belongs to the ``raw`` of the row before, like a blank line.
     """
     try:
         text = data.decode("utf-8")
@@ -184,7 +188,10 @@ def split_rows(
 
 
 def _parse_array(path: Path, text: str) -> Iterator[PredictionLine]:
-    """Yield the objects of a JSON array; ``raw`` begins after the previous object, and the last one has the rest."""
+    """Yield the objects of a JSON array as rows. ``raw`` begins after the object before, and ends with the object.
+
+    The last ``raw`` includes the end of the file.
+    """
     spans = []
     at, line, counted = _skip(text, 0, f"{_BOM}["), 1, 0
     while at < len(text) and text[at] != "]":
@@ -210,7 +217,7 @@ def _parse_array(path: Path, text: str) -> Iterator[PredictionLine]:
 
 
 def _skip(text: str, at: int, signs: str) -> int:
-    """Return the index of the first character from ``at`` that is neither white space nor in ``signs``."""
+    """Index of the first character from ``at`` on that is neither white space nor in ``signs``."""
     while at < len(text) and text[at] in f" \t\r\n{signs}":
         at += 1
     return at
@@ -271,7 +278,7 @@ def _parse_object(location: str, text: str) -> dict[str, Any]:
 
 
 def describe_value(value: object) -> str:
-    """Return a value's JSON type in words; the value itself of a number."""
+    """Describe a JSON value by its type, or a number by its value, for messages."""
     match value:
         case None:
             return "null"

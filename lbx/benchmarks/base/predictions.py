@@ -1,6 +1,7 @@
-"""Formats of prediction files: their files, the meaning of rows, and the rows that lbx writes.
+"""Base classes for the formats of prediction files and of official scorers' result files.
 
-A run in the form that official scorers' result files need: its answers in the order of their prediction file.
+A format reads prediction files, matches their rows with samples, and writes rows. ``ScoredRun`` is the input of result
+files: a run's scored answers in the order of the prediction file.
 """
 
 from __future__ import annotations
@@ -21,39 +22,43 @@ from lbx.base.visible import spreadsheet_cell
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 
 NOT_TEXT = "not_text"
-"""finish_reason of an imported answer that is not text in its file (null, a number); its output becomes ""."""
+"""finish_reason of an imported answer that is not text in the file (null, a number). The stored output is ""."""
 
 NO_TASK = "judged"
-"""Task of a judged question if neither its file nor a bundle has a task for it."""
+"""Task of a judged question if neither the file nor a bundle states a task."""
 
 UNMATCHED = "unmatched-"
-"""Prefix of the names of samples that the bundle lacks."""
+"""Prefix of the ids of samples that the bundle lacks."""
 
 
 def judged_sample(benchmark: str, question: str, reference: str, mark: str) -> Sample:
-    """Return a judged question that no bundle has; equal questions get equal names in all files."""
+    """Make a sample of a judged question that no bundle contains. Equal questions get equal ids in all files."""
     name = sha256_text(canonical_json([question, reference, mark, None]))[:16]
     return Sample(benchmark, NO_TASK, name, "", question, (reference,), meta={"evaluation": mark})
 
 
 SplitReasoning = Callable[[str], tuple[str | None, str, bool | None]]
-"""Splits an output into reasoning, answer, and whether the reasoning closed; (None, output, None) without any."""
+"""Function that splits an output into (reasoning, answer, whether the reasoning closed).
+
+It returns (None, output, None) for an output without reasoning.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One parsed row of a prediction file.
+    """Answer of a prediction file, parsed from one row.
 
     Attributes:
-        line: the row's line, verbatim.
-        task, sample_id, iteration: the key of its generation.
-        position: the sample's position in the data; without a bundle, the row's in its file, from 0.
-        sample: the sample it answers; None if the file has nothing about it (an error's row).
-        output: the answer; None without one.
-        error: the file's reason for a missing answer.
-        reasoning, reasoning_closed: the model's reasoning before its answer, and whether that ended.
-        marked_right: whether the file marks the answer right or wrong; None without a mark.
-        note: a sentence on how the row was read, if not literally.
+        line: the row, verbatim.
+        task, sample_id, iteration: the key of the generation.
+        position: the sample's position in the data, or without a bundle the row's position in the file, from 0.
+        sample: the sample that the row answers, or None if the row (of an error) does not describe a sample.
+        output: the answer, or None without an answer.
+        error: reason for a missing answer, from the file.
+        reasoning: the model's reasoning before the answer.
+        reasoning_closed: whether the reasoning ended.
+        marked_right: whether the file marks the answer as right, or None without a mark.
+        note: sentence on how the row was read, if not literally.
     """
 
     line: PredictionLine
@@ -74,9 +79,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class AnswerToExport:
-    """One stored answer, as input of an export.
+    """Stored answer, as input of an export.
 
-    ``position`` is the sample's position in the data, ``source_row`` the line that an imported answer was read from.
+    ``position`` is the sample's position in the data, and ``source_row`` the line from which an imported answer was
+    read.
     """
 
     sample: Sample
@@ -90,7 +96,12 @@ class AnswerToExport:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """An exported file: ``name`` may have folders; ``omitted_counts`` counts omitted answers by reason."""
+    """File of an export.
+
+    Attributes:
+        name: path below the folder of the export.
+        omitted_counts: {reason: number of omitted answers}.
+    """
 
     name: str
     rows: Sequence[Mapping[str, Any]]
@@ -98,7 +109,7 @@ class ExportedFile:
 
 
 class TaskFiles(NamedTuple):
-    """Files of a path by task, in the order of their rows, and the names of its other entries."""
+    """Prediction files of a folder by task, in the order of their rows, and the names of the folder's other entries."""
 
     files: Mapping[str, Sequence[Path]]
     ignored_names: tuple[str, ...] = ()
@@ -106,10 +117,10 @@ class TaskFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PredictionFormat(ABC):
-    """A format of prediction files.
+    """Format of prediction files.
 
     Attributes:
-        name: benchmark of the authors who made it.
+        name: benchmark of the authors who defined the format.
         known_tasks: tasks that files can be about.
     """
 
@@ -117,79 +128,82 @@ class PredictionFormat(ABC):
     known_tasks: tuple[str, ...]
 
     folder: ClassVar[bool]
-    """Whether it is a folder with a file for each task, rather than a single file."""
+    """Whether predictions are a folder with a file for each task, rather than a single file."""
     array: ClassVar[bool] = False
-    """Whether its scorer also reads a file that is one JSON array."""
+    """Whether the official scorer also reads a file that is one JSON array."""
     appends: ClassVar[bool] = False
-    """Whether its script appends to an existing file and its scorer counts every row.
+    """Whether the official script appends to an existing file and the official scorer counts every row.
 
     A question that is answered again is then a further iteration.
     """
     has_own_content: ClassVar[bool] = True
-    """Whether a row has enough content to be scored without its sample in a bundle."""
+    """Whether a row contains enough to be scored without a bundle."""
     reasoning_key: ClassVar[str] = "reasoning"
     score_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of ``Sample.meta`` that scores depend on: samples that differ in any of them are different."""
+    """Keys of ``Sample.meta`` that scores depend on. Samples that differ in any of these keys are different samples."""
     fillable_keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys of ``scored`` that a file may leave out if another source has them."""
+    """Keys of ``score_keys`` that a file may leave out if another source contains them."""
 
     def task_of(self, stem: str, *, e: bool) -> str:
-        """Return the task of a folder format's file from its name up to the first dot; it may be an unknown task."""
+        """Task of a folder format's file, from its name up to the first dot. The task may be unknown to the family."""
         return stem
 
     def find_files(self, path: Path) -> TaskFiles | None:
-        """Return the files of a path, if folders or chunks determine their tasks; by default None, and names do.
+        """Find the prediction files of a path whose tasks follow from folders or chunks.
 
-        Raises UsageError: no file has a task, or a task cannot be determined.
+        Returns None, the default, if tasks follow from file names.
+
+        Raises:
+            UsageError: no file is of a known task, or a task cannot be determined.
         """
         return None
 
     def sort_tasks(self, tasks: Collection[str]) -> list[str]:
-        """Return those of the tasks that files can be about, in the paper's order."""
+        """Sort tasks in the paper's order, without tasks that files cannot be about."""
         return [task for task in self.known_tasks or sorted(tasks) if task in tasks]
 
     @abstractmethod
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """Return a file's rows, each with its sample. Raises UsageError naming file and line."""
+        """Parse a file's lines into predictions with samples. Raises UsageError naming file and line."""
 
     @abstractmethod
-    def identity(self, sample: Sample) -> object:
-        """Return the values that match a file's sample with the bundle's."""
+    def match_key(self, sample: Sample) -> object:
+        """Key that is equal for a prediction file's sample and the bundle's sample that it stands for."""
 
-    def identities(
+    def match_keys(
         self, samples: Sequence[Sample], predictions: Sequence[Prediction]
     ) -> tuple[list[object], list[object]]:
-        """Return values of a bundle's samples and of a file's rows that are equal if the row answers the sample."""
-        rows = [self.identity(row.sample) if row.sample else row.sample_id for row in predictions]
-        return [*map(self.identity, samples)], rows
+        """Match keys of a bundle's samples, and of a file's predictions, equal if the prediction answers the sample."""
+        rows = [self.match_key(row.sample) if row.sample else row.sample_id for row in predictions]
+        return [*map(self.match_key, samples)], rows
 
     def is_judge_row(self, line: PredictionLine) -> bool:
-        """Return whether a row is from a judge's file; such a file has several tasks, and its model's name."""
+        """Whether a row is from a file of answers for a judge, which covers several tasks."""
         return False
 
     def read_judge_rows(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """Return the rows of a judge's file, as ``read``; ``meta["evaluation"]`` is a sample's kind of judge."""
+        """Parse a file of answers for a judge, like ``read``. A question's mark is ``Sample.meta["evaluation"]``."""
         raise NotImplementedError
 
     def unmatched_name(self, sample: Sample) -> str:
-        """Return a name for a sample that the bundle does not have; equal samples get equal names in all files."""
+        """Id for a sample that the bundle does not contain. Equal samples get equal ids in all files."""
         score_values = [sample.meta.get(key) for key in self.score_keys]
-        content = [self.identity(sample), sample.question, sample.references, sample.length, score_values]
+        content = [self.match_key(sample), sample.question, sample.references, sample.length, score_values]
         return f"{UNMATCHED}{sha256_text(canonical_json(content))[:16]}"
 
     def accepts_unmatched(self, prediction: Prediction) -> bool:
-        """Return whether to accept a row that answers no sample of the bundle."""
+        """Whether to accept a prediction that answers no sample of the bundle."""
         return prediction.sample is None
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
-        """Return whether a row may answer the sample at its position in the data despite a different ``identity``.
+        """Whether a prediction may answer the sample at its position in the data despite a different ``match_key``.
 
-        Called only if a file's rows do not match, and used only if true for every row of the file.
+        It is called only if keys do not match, and positions are used only if it is true for the whole file.
         """
         return False
 
     def split_reasoning(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
-        """Return the row with its reasoning split from its answer."""
+        """Move the reasoning of a prediction from ``output`` to ``reasoning``."""
         reasoning, answer, closed = split(prediction.output or "")
         if reasoning is None:
             return prediction
@@ -197,36 +211,36 @@ class PredictionFormat(ABC):
         return replace(prediction, output=answer, reasoning=reasoning, reasoning_closed=closed)
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
-        """Return why the file's own mark of the answer is impossible with this sample, or None."""
+        """Reason why the file's mark of the answer (right or wrong) is impossible with this sample, or None."""
         return None
 
     def export_path(self, model: str, task: str | None, name: str) -> str:
-        """Return the path for an imported file when it is exported again."""
+        """Path at which an export writes an imported file again."""
         return name
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
-        """Return the name that files use for a model that was asked with these settings of a run."""
+        """Name that prediction files use for a model that was asked with these settings of a run."""
         return model
 
     @abstractmethod
     def file_name(self, model: str, task: str) -> str:
-        """Return the path of a task's answers; the same for every task in a format with a single file."""
+        """Path of the file with a task's answers, the same for every task in a format with a single file."""
 
     @abstractmethod
     def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
-        """Return one answer in the form that its scorer reads."""
+        """Row for one answer, as the official scorer reads it."""
 
     def row_with_reasoning(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
-        """Return the row, with reasoning under a key that scorers never read: official files have only the answer."""
+        """Row for one answer, with the reasoning under a key that official scorers never read."""
         row = self.row(model, task, answer)
         return row if answer.reasoning is None else {**row, self.reasoning_key: answer.reasoning}
 
     def omission_reason(self, answer: AnswerToExport) -> str:
-        """Return the reason why an answer has no row in a file, as a label for counts; "" if it has one."""
+        """Reason to omit an answer from the file, as a label for counts, or "" if it is exported."""
         return "further iterations" if answer.iteration else ""
 
     def export(self, model: str, task: str, answers: Sequence[AnswerToExport]) -> ExportedFile:
-        """Export the answers without an ``omission_reason`` as a file; the caller joins the tasks of one file.
+        """Export the answers that have no ``omission_reason`` as a file. The caller joins the tasks of a single file.
 
         Args:
             answers: in the data's order, then by iteration.
@@ -237,7 +251,7 @@ class PredictionFormat(ABC):
         return ExportedFile(self.file_name(model, task), rows, omitted_counts)
 
     def make_prediction(self, line: PredictionLine, position: int, sample: Sample, key: str) -> Prediction:
-        """Return the prediction of a row with its answer under ``key``; a value that is not text becomes "", marked."""
+        """Make a prediction from the answer under ``key``. A value that is not text becomes "" with ``NOT_TEXT``."""
         output = line.require(key)
         answer = (output, None) if isinstance(output, str) else ("", NOT_TEXT)
         return Prediction(line, sample.task, sample.sample_id, position, sample, answer[0], finish_reason=answer[1])
@@ -246,12 +260,12 @@ class PredictionFormat(ABC):
 def differences(
     first: Sample, second: Sample, score_keys: Sequence[str], fillable_keys: Collection[str] = frozenset()
 ) -> str:
-    """Return names of fields that two samples of one name disagree on; "" if they agree.
+    """Names of the fields in which two samples with the same id differ, or "" if they agree.
 
-    Only fields that both have and scoring reads are compared.
+    Compared are only fields that scoring reads and that both samples contain.
 
     Args:
-        score_keys: keys of ``meta``; a missing key counts as null.
+        score_keys: keys of ``Sample.meta`` to compare. A missing key counts as null.
         fillable_keys: keys that may be missing from ``first``.
     """
     mismatches = [
@@ -267,7 +281,7 @@ def differences(
 
 
 def file_part(model: str) -> str:
-    """Return a model's name as a part of a path, as the official scripts do: the text after the last slash."""
+    """Name of a model for use in a path, as in the official scripts: the text after the last slash."""
     return model.rstrip("/").rpartition("/")[2].strip(".") or "model"
 
 
@@ -282,11 +296,11 @@ def _storable_json(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScoredLine:
-    """A scored row of a prediction file.
+    """Scored row of a prediction file.
 
     Attributes:
-        row: reads the row, as the official scorer does.
-        failed: whether the official scorer would stop at it, or counts it as a failure.
+        row: returns the row's values, as the official scorer reads them.
+        failed: whether the official scorer would stop at the row, or counts it as a failure.
     """
 
     scored_sample: ScoredSample
@@ -300,8 +314,8 @@ class JudgeResult:
     """Result of judging a run by the official rubric, over all rounds.
 
     Attributes:
-        against_run_id: the run that it was compared with.
-        win_rate: in 0..1; None without a verdict.
+        against_run_id: the run that the judged run was compared with.
+        win_rate: share in 0..1, or None without a verdict.
     """
 
     judge: str
@@ -313,16 +327,16 @@ class JudgeResult:
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """A run's scored answers to one benchmark.
+    """Scored answers of a run to one benchmark, as input of official result files.
 
     Attributes:
         model: name in prediction files (``PredictionFormat.label``).
-        settings, metadata: from the row in ``runs``.
-        has_settings: False for an imported run, which has unknown settings.
-        file: name of the file it was imported from, or would be exported to; "" for several.
-        finished_at: end of the run, UTC.
-        numbers: {task: {metric: number}}, from ``Benchmark.aggregate``.
-        groups: the family's numbers over several tasks.
+        settings, metadata: values of the table ``runs``.
+        has_settings: whether the settings are known, False for an imported run.
+        file: name of the file that the run was imported from, or would be exported to, or "" for several files.
+        finished_at: end of the run, in UTC.
+        numbers: {task: {metric: number}} from ``Benchmark.aggregate``.
+        groups: numbers over several tasks, from ``Benchmark.groups``.
     """
 
     run_id: str
@@ -355,13 +369,13 @@ def _never_join(path: str, first: str, second: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ResultFormat:
-    """The files that an official scorer writes.
+    """Result files that an official scorer writes.
 
     Attributes:
-        write: returns a run's files by path, {} if the scorer writes none. Numbers are over the answers that are
-            present. Raises UsageError: the scorer would stop, or the run lacks scores that its numbers need.
-        join: merges two runs' texts for one path; None for a file about a single run.
-        growing_file: a file that keeps the runs that it already has.
+        write: returns {path: text} for a run, {} if the scorer writes no files. Numbers are over the answers that are
+            present. Raises UsageError if the scorer would stop, or the run lacks scores that the numbers need.
+        join: merges the texts of two runs for one path, or returns None for a file about a single run.
+        growing_file: path of a file to which runs are added.
         holds_predictions: whether prediction files belong next to the results, in a folder with the model's name.
     """
 
@@ -372,7 +386,7 @@ class ResultFormat:
 
 
 def to_csv(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows as CSV with a column for each key, in the order of first appearance; missing values are empty.
+    """Format rows as CSV with a column for each key, in the order of first appearance. Missing values are empty.
 
     Texts are escaped as in every CSV that lbx writes, by ``lbx.base.visible.spreadsheet_cell``.
     """

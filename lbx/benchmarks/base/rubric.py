@@ -1,6 +1,6 @@
-"""A judge's rubric, and the parser of verdicts in a judge's text.
+"""Rubric of a judge, and parsers of rubric tables and of the verdicts in a judge's text.
 
-A custom rubric, as a TOML file, or as the table [rubric] in the definition of a custom benchmark:
+A custom rubric is a TOML file, or the table [rubric] in the definition of a custom benchmark:
 
     name = "faithful"                       # of the task in the results file
     kind = "pair"                           # or "score": a single answer
@@ -15,7 +15,7 @@ A custom rubric, as a TOML file, or as the table [rubric] in the definition of a
     verdicts = [["FIRST", "first"], ["SECOND", "second"], ["SAME", "tie"]]  # in order of priority
     max_new_tokens = 512                    # default: 2,048
 
-A rating has {answer} instead of {a} and {b}, and the text around its number and its scale instead of verdicts:
+A rubric for ratings uses {answer} instead of {a} and {b}. Instead of verdicts it states a pattern and a scale:
 
     rating = "Rating: {rating}"
     low = 1
@@ -39,9 +39,9 @@ from lbx.base.tables import check_table, entry_error, is_name
 from lbx.benchmarks.base.sources import template_fields
 
 PAIR, RATING = "pair", "score"
-"""Kinds of rubrics: the better of two answers, and the quality of a single answer."""
+"""Kinds of rubrics: a pair rubric asks for the better of two answers, a score rubric rates a single answer."""
 VERDICT, RATED = "verdict", "rating"
-"""Metrics of the two kinds."""
+"""Metrics of pair rubrics and of score rubrics."""
 FIRST, SECOND, TIE = WINNERS = ("first", "second", "tie")
 AMBIGUOUS = "ambiguous"
 NEW_TOKENS = 2048
@@ -56,17 +56,17 @@ _OUTCOMES = {TIE: (0.5, "tie"), True: (1.0, "answer"), False: (0.0, "against")}
 
 @dataclass(frozen=True)
 class Rubric:
-    """A judge's messages, and rules for parsing its text.
+    """Messages for a judge, and rules to parse the judge's answer.
 
     Attributes:
         name: task in the results file.
         kind: "pair" or "score".
-        system, user: the messages; ``user`` is a ``str.format`` template of {question}, {reference}, {document}, and
-            {a} and {b}, or {answer} if a single answer is rated. Both "" if a file was imported without them.
+        system, user: the messages. ``user`` is a ``str.format`` template of {question}, {reference}, {document}, and
+            {a} and {b}, or {answer} in a score rubric. Both are "" if a file was imported without messages.
         verdicts: for a pair, (mark, "first" | "second" | "tie") in order of priority.
-        pattern: for a rating, the text around its number, "[[{rating}]]".
-        low, high: the scale of ratings.
-        source: file of the texts.
+        pattern: for a rating, the text around the number: "[[{rating}]]".
+        low, high: ends of the scale of ratings.
+        source: file that contains the rubric.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Rubric:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of everything that a judgement depends on: texts, marks, scale, budget."""
+        """Hash of everything in the rubric that a judgement depends on: messages, marks, scale, token budget."""
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         return sha256_text(canonical_json({k: v for k, v in settings.items() if k not in ("name", "source")}))
 
@@ -102,15 +102,15 @@ class Rubric:
         return VERDICT if self.kind == PAIR else RATED
 
     def settings(self, orders: str) -> dict[str, str]:
-        """Return the part of a judge's ``runs.settings`` about its rubric; ``orders`` is "both" or "given"."""
+        """Settings of a judge's run that describe the rubric. ``orders`` is "both" or "given"."""
         return {"rubric": self.name, "rubric_sha256": self.sha256, "rubric_source": self.source, "orders": orders}
 
 
 def winners_in(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
-    """Return the winners that a judge's text names, in order of priority.
+    """Find the winners that a judge's text names. The first winner of the list counts.
 
-    Officially the first one counts, wherever it is in the text. Without any, marks on lines of their own are read, and
-    the winner that counts comes first.
+    Marks anywhere in the text come in the official order of priority. If there are none, bare marks on separate lines
+    are read.
 
     Args:
         verdicts: pairs as in ``Rubric.verdicts``.
@@ -120,15 +120,15 @@ def winners_in(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
 
 
 def bare_mark(mark: str) -> str:
-    """Return a mark in lower case, without punctuation around it: a line of a judge's text may have it in this form."""
+    """Mark in lower case, without punctuation around it, to compare it with a line of a judge's text."""
     return mark.strip(_EDGES).casefold()
 
 
 def _winners_by_line(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
-    """Return winners by marks on lines of their own, in any case, also after a label: "Verdict: one."
+    """Find winners by marks that fill a line, in any case, also after a label: "Verdict: one."
 
-    Within a sentence "one" may be a pronoun. If lines differ, the last line of the text counts, and comes first; []
-    if that is not a mark. Marks in double brackets are matched exactly, as in the official scripts.
+    Within a sentence "one" may be a pronoun. If lines differ, the last line of the text counts and comes first. The
+    result is [] if that line is not a mark. Marks in double brackets are matched exactly, as in the official scripts.
     """
     winners = {
         bare_mark(mark): winner for mark, winner in verdicts if isinstance(mark, str) and not mark.startswith("[[")
@@ -146,10 +146,10 @@ def _winners_by_line(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
 
 
 def judgement(subject: JudgedAnswer, text: str) -> list[Score]:
-    """Parse a judge's text into the score of the judged answer; [] without a verdict.
+    """Parse a judge's text into the score of the judged answer, or [] without a verdict.
 
     Args:
-        subject: what the round is about; it may come from a file, so its marks may be anything.
+        subject: the judged answer. It may come from a file, so its marks may be of any type.
     """
     if subject.kind == RATING:
         return _rating(subject, text)
@@ -162,9 +162,9 @@ def judgement(subject: JudgedAnswer, text: str) -> list[Score]:
 
 
 def _rating(subject: JudgedAnswer, text: str) -> list[Score]:
-    """Return the first number in the text that matches the rubric's pattern, in any case.
+    """Parse a rating: the first number in the text that matches the rubric's pattern, in any case.
 
-    3.5 is a number, and a number outside the scale is not a rating. A text with different numbers is ambiguous.
+    3.5 is a number, and a number outside the scale is not a rating. A text with different ratings is ambiguous.
     """
     pattern, low, high = subject.pattern, subject.scale_low, subject.scale_high
     if pattern is None or low is None or high is None:
@@ -203,10 +203,10 @@ def parse_rubric_table(
     Args:
         location: file and table, for messages.
         source: name of the file in results files.
-        reserved_names: reserved names -> their meanings.
+        reserved_names: {name that a rubric must not use: meaning of the name}.
 
     Raises:
-        UsageError: the table is invalid; names the key.
+        UsageError: the table is invalid. The message names the key.
     """
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:

@@ -1,10 +1,11 @@
-"""A task's data in either form in the bundle: the authors' files, or the hub's parquet conversion.
+"""Sources of a benchmark's data and official texts in a bundle.
 
-Sites with a mirror that carries only parquet can bundle that, and get the same samples.
+The rows of a task come from the authors' files or from the hub's parquet conversion. Sites with a mirror that carries
+only parquet can bundle that, and get the same samples.
 
-Official prompt templates, split around the document: before + document + after is the official text.
+Official prompt templates are filled in and split around the document: before + document + after is the official text.
 
-Settings in the authors' Python files: literals are read, and the file is never run.
+Settings in the authors' Python files are read as literals, and the file is never run.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from lbx.benchmarks.base.files import (
 
 
 class RowSource(Protocol):
-    """Rows of one task. Both methods raise BundleError if a file is damaged."""
+    """Data rows of a task. Both methods raise BundleError if a file is damaged."""
 
     def rows(self) -> Iterator[DataRow]: ...
 
     def count(self) -> int:
-        """Count rows, without parsing them if the format allows."""
+        """Count the rows, without parsing them if the format allows."""
         ...
 
 
@@ -70,7 +71,7 @@ class ZippedJsonLines:
 
 @dataclass(frozen=True, slots=True)
 class JsonArray:
-    """A JSON array; ``key`` is a field that every object has."""
+    """Rows of a file that is one JSON array. Every object contains ``key``."""
 
     path: Path
     key: str
@@ -84,7 +85,7 @@ class JsonArray:
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """Parquet shards in order."""
+    """Rows of parquet shards, in the order of ``paths``."""
 
     paths: Sequence[Path]
 
@@ -104,7 +105,7 @@ class Parquet:
 
 
 def json_rows(path: Path, key: str) -> RowSource:
-    """Return the rows of a JSON file: one array, or one object a line; ``key`` is a field that every object has."""
+    """Return the source of a JSON file that is one array, or one object per line. Every object contains ``key``."""
     return JsonLines(path) if first_byte(path) == b"{" else JsonArray(path, key)
 
 
@@ -113,10 +114,10 @@ class DataSource:
     """Origin of a family's data and official texts.
 
     Attributes:
-        recipe: the recipe that bundles them; "" for a family that needs no data.
-        repositories: current and former names of its dataset on the hub.
-        required_file: for a family that makes its own samples, the file that "all" requires.
-        more_recipes: recipes of parts that only some tasks need.
+        recipe: the recipe that bundles the data, or "" for a family that needs no data.
+        repositories: current and former names of the family's dataset on the hub.
+        required_file: for a family that generates samples, the file that ``--tasks all`` requires.
+        more_recipes: recipes of data that only some tasks need.
     """
 
     recipe: str = ""
@@ -129,11 +130,11 @@ class DataSource:
         return as_command("lbx", "bundle", self.recipe, *self.more_recipes)
 
     def is_bundled(self, bundle: Bundle) -> bool:
-        """Return whether "all" includes the family."""
+        """Whether ``--tasks all`` includes the family."""
         return not self.required_file or bundle.file(self.required_file) is not None
 
     def folder(self, bundle: Bundle) -> Path | None:
-        """Return the folder of the dataset, or None. Raises BundleError if the bundle has it under several names."""
+        """Find the folder of the dataset, or None. Raises BundleError if the bundle contains it under several names."""
         folders = {name: path for name in self.repositories if (path := bundle.snapshot("dataset", name))}
         if len(folders) > 1:
             raise BundleError(
@@ -143,14 +144,14 @@ class DataSource:
         return next(iter(folders.values()), None)
 
     def official_file(self, bundle: Bundle, relative_path: str) -> Path:
-        """Return a file with official prompts or settings. Raises NoDataError if it is missing."""
+        """Return the path of a file with official prompts or settings. Raises NoDataError if it is missing."""
         path = bundle.file(relative_path)
         if path is None:
-            raise self.missing_data_error(bundle, f"data/files/{relative_path} with the official settings")
+            raise self.missing_data_error(bundle, f"the official prompts and settings, data/files/{relative_path}")
         return path
 
     def missing_data_error(self, bundle: Bundle, description: str) -> NoDataError:
-        """Return the error for a bundle without some data or official settings."""
+        """Error for a bundle that does not contain some data or official settings."""
         return NoDataError(
             f"The bundle at {bundle.root} does not contain {description}.",
             fix="Bundle the data on a connected machine.",
@@ -161,7 +162,7 @@ class DataSource:
 def find_in_folder(
     folder: Path | None, relative_path: str, config: str, make_source: Callable[[Path], RowSource | None]
 ) -> RowSource | None:
-    """Return ``make_source`` of the file at ``relative_path`` in a dataset's folder, else the parquet of ``config``."""
+    """Find the source of the file at ``relative_path`` in a dataset's folder, or else of the parquet of ``config``."""
     if folder is None:
         return None
     path = folder / relative_path
@@ -169,13 +170,13 @@ def find_in_folder(
 
 
 def find_parquet(folder: Path, config: str) -> RowSource | None:
-    """Return the shards of a configuration's only split, or None.
+    """Find the parquet shards of a configuration's only split, or None.
 
     The hub's branch ``refs/convert/parquet`` has CONFIG/SPLIT/0000.parquet. A dataset that was pushed to it as parquet
     has CONFIG/SPLIT-00000-of-00001.parquet, in a folder "data" for the configuration "default".
 
     Raises:
-        BundleError: there are several splits, or only a part of one.
+        BundleError: there are several splits, or an incomplete one.
     """
     splits: dict[str, list[Path]] = {}
     for subfolder in ("default", "data") if config == "default" else (config,):
@@ -192,12 +193,12 @@ def find_parquet(folder: Path, config: str) -> RowSource | None:
 
 
 def fill_format(template: str, values: Mapping[str, str], *, document: str, source: str) -> tuple[str, str, str]:
-    """Fill in a ``str.format`` template: the text before the document, the document, and the rest.
+    """Fill in a ``str.format`` template, split into the text before the document, the document, and the rest.
 
     Args:
-        template: with fields like ``{context}``; ``{}`` counts up from "0".
-        document: the document's name in ``values``; the text is split at its first occurrence.
-        source: the template's file, for messages.
+        template: text with fields like ``{context}``. The fields ``{}`` are numbered from "0".
+        document: name of the document in ``values``. The text is split at the first occurrence of this field.
+        source: file of the template, for messages.
 
     Raises:
         BundleError: the template is invalid, or has a field that ``values`` lacks.
@@ -222,12 +223,12 @@ def fill_format(template: str, values: Mapping[str, str], *, document: str, sour
 
 
 def fill_placeholders(template: str, document: tuple[str, str], values: Mapping[str, str]) -> tuple[str, str, str]:
-    """Fill in a template with marks like ``$Q$``: the text before the document, the document, and the rest.
+    """Fill in a template with marks like ``$Q$``, split into the text before the document, the document, and the rest.
 
     Args:
-        document: the document's mark and its text; a template without the mark gives ("...", "", "").
-        values: the other marks, in order. As officially, a mark in a text that was filled in earlier is replaced, too,
-            including the document's.
+        document: mark and text of the document. A template without the mark gives ("...", "", "").
+        values: {mark: text} of the others, in order. As officially, marks in texts that were filled in earlier, and in
+            the document, are replaced, too.
     """
     placeholder, text = document
     before, mark_text, after = template.partition(placeholder)
@@ -238,7 +239,7 @@ def fill_placeholders(template: str, document: tuple[str, str], values: Mapping[
 
 
 def template_fields(template: str) -> Iterator[tuple[str, str | None]]:
-    """Yield (literal text, name of the field after it); the last name is None if the template ends in text."""
+    """Yield (literal text, name of the next field) of a template. The last name is None if it ends in literal text."""
     count = 0
     for literal, name, spec, conversion in string.Formatter().parse(template):
         if spec or conversion:
@@ -252,10 +253,11 @@ _FAULTS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
 def read_literals(path: Path, names: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return the values that a Python file's top level assigns to ``names``; the last assignment counts, as in Python.
+    """Read the literals that a Python file's top level assigns to ``names``. The last assignment counts, as in Python.
 
     Raises:
-        BundleError: the file is not Python, lacks a name, or assigns it anything but a literal; names file and line.
+        BundleError: the file is not Python, lacks a name, or assigns anything but a literal. The message names file and
+            line.
     """
     return _read_literals(read_text(path), str(path), names)
 
@@ -270,7 +272,7 @@ def _read_literals(text: str, location: str, names: tuple[str, ...]) -> dict[str
 
 
 def assigned_texts(text: str, location: str, name: str) -> list[str]:
-    """Return every text that a Python file assigns to a name anywhere, in the file's order, as ``text_of`` reads it.
+    """Read every text that a Python file assigns to a name anywhere, in the file's order, by ``text_of``.
 
     Raises:
         BundleError: the file is not Python.
@@ -279,7 +281,7 @@ def assigned_texts(text: str, location: str, name: str) -> list[str]:
 
 
 def assigned_values(text: str, location: str, name: str) -> list[ast.expr]:
-    """Return every expression that a Python file assigns to a name anywhere, in the file's order.
+    """Find every expression that a Python file assigns to a name anywhere, in the file's order.
 
     Raises:
         BundleError: the file is not Python.
@@ -292,12 +294,13 @@ def assigned_values(text: str, location: str, name: str) -> list[ast.expr]:
 
 
 def texts_of_keys(text: str, location: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:
-    """Return the texts under some keys of a dict that a Python file assigns to a name anywhere.
+    """Read the texts under ``keys`` of a dict that a Python file assigns to a name anywhere.
 
-    The dict's other values need not be literals.
+    Other values of the dict need not be literals.
 
     Raises:
-        BundleError: the file is not Python, or has no dict of that name with a text under each key; names the file.
+        BundleError: the file is not Python, or contains no dict of that name with a text under each key. The message
+            names the file.
     """
     for node in assigned_values(text, location, name):
         if isinstance(node, ast.Dict):
@@ -309,7 +312,7 @@ def texts_of_keys(text: str, location: str, name: str, keys: tuple[str, ...]) ->
 
 
 def text_of(node: ast.expr) -> str | None:
-    """Return a text literal, each value of an f-string as its expression between "\0"; None for other nodes."""
+    """Read a text literal. A value of an f-string becomes its expression between "\0". Other nodes give None."""
     match node:
         case ast.Constant(str(text)):
             return text
@@ -335,7 +338,7 @@ def _summands(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def unparse(node: ast.expr) -> str:
-    """Return an expression as text; "..." for one nested deeper than any author's prompt."""
+    """Source code of an expression, or "..." for an expression nested deeper than any author's prompt."""
     try:
         return ast.unparse(node)
     except RecursionError:
@@ -343,7 +346,7 @@ def unparse(node: ast.expr) -> str:
 
 
 def parse_python(text: str, location: str) -> ast.Module:
-    """Return a Python file's syntax tree. Raises BundleError if it is not Python; names file and line."""
+    """Parse a Python file. Raises BundleError naming file and line if it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # stray backslashes in the authors' files

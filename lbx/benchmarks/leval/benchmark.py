@@ -9,8 +9,8 @@ Baselines/turbo16k-test.py); data come from the bundle. One line of LEval/{Exam,
 ``evaluation`` is the mark of a document's questions. auto_eval.py scores "exam", "f1" and "rouge", and skips
 questions marked "LLM" (for a judge) or "human". Nearly all of these repeat a scored question on the
 same document, word for word: such a question is asked once, and ``meta["judged_by"]`` of its sample names the others.
-The few that do not are samples of their own, with outputs that are kept for the judge; ``score`` returns [] for them,
-so they have no part in a task's number.
+The few that do not are separate samples, and their outputs are kept for the judge. ``score`` returns [] for them, so
+they do not count in a task's number.
 
 Prompts come from the script that asked gpt-3.5-turbo (see ``lbx.benchmarks.leval.prompts``). With ``--no-length-hint``
 open questions are asked as at the founding README's date, when questions for judges and people had no hint on the
@@ -47,6 +47,7 @@ from lbx.benchmarks.base.aggregates import (
 )
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.predictions import ResultFormat
+from lbx.benchmarks.leval.paper_tables import BOARDS, PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat, join_tables, result_files
 from lbx.benchmarks.leval.prompts import (
     CONFIG,
@@ -58,11 +59,10 @@ from lbx.benchmarks.leval.prompts import (
     STUFF,
     founding_prompt,
     official_prompt,
-    read_answer_form,
+    read_answer_instruction,
     retrieval_prompt,
     second_prompt,
 )
-from lbx.benchmarks.leval.tables import BOARDS, PAPER
 from lbx.benchmarks.leval.tasks import (
     DATA,
     KINDS,
@@ -83,7 +83,7 @@ from lbx.options.asking import PLAIN, Mode
 _TOPICS = ("first", "second", "third")
 _APART = "topic_retrieval_longchat"
 _NON_EVIDENCE = frozenset({"yes", "no", "unanswerable"})
-"""Answers that judge the document; an occurrence of such a word in it is no evidence."""
+"""Answers that judge the document. Such a word in the document is no evidence."""
 
 
 class LEval(Benchmark):
@@ -99,7 +99,7 @@ class LEval(Benchmark):
     boards = BOARDS
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks with a file in the bundle."""
+        """Return the tasks that have a file in the bundle."""
         tasks = []
         for task, kind in KINDS.items():
             source = find_source(bundle, task) if names is None or task in names else None
@@ -129,7 +129,7 @@ class LEval(Benchmark):
         return official_prompt(config, script, sample, mode.context_window)
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
-        """Return sci_fi's second question, about the real world; then its two answers as the script joins them."""
+        """Prompt of sci_fi's second question, about the real world, then both answers as the script joins them."""
         if KINDS[sample.task] != "statements":
             return outputs[-1]
         if len(outputs) == 1:
@@ -138,23 +138,23 @@ class LEval(Benchmark):
         return f"{loyal} [fact: {fact}]"
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
-        """Return the question and the script's instruction on the answer's form, which its retrieval also uses."""
-        return sample.question + read_answer_form(_official_file(bundle, RETRIEVAL_SCRIPT), sample)
+        """Question with the script's instruction on the answer's form, which the script also retrieves by."""
+        return sample.question + read_answer_instruction(_official_file(bundle, RETRIEVAL_SCRIPT), sample)
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Return the references of open questions and of topic retrieval; many are pieces of the document.
+        """References of open questions and of topic retrieval, many of which are passages of the document.
 
-        () for letters, numbers, truth values and summaries, and for answers such as "yes".
+        Returns () for letters, numbers, truth values and summaries, and for answers such as "yes".
         """
         if KINDS[sample.task] not in ("f1", "topics"):
             return ()
         return [text for text in sample.references if text.strip(" .").casefold() not in _NON_EVIDENCE]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the task's official metric; [] for questions marked "LLM" or "human".
+        """Score an output by the task's official metric, or return [] for questions marked "LLM" or "human".
 
         ``extracted`` is the text that auto_eval.py compares. If that script would stop with an exception, the scores
-        are 0 and have an ``error``.
+        are 0 with an ``error``.
         """
         if sample.meta.get("evaluation", "exam") not in SCORED:
             return []
@@ -179,14 +179,14 @@ class LEval(Benchmark):
         return [Score("exact_match", 0.0 if expected is None else exam.exact_match(answered, expected), answered)]
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """Return the document; of gsm100 the question, because its only document is worked examples."""
+        """Document of a sample. In gsm100 it is the question, because the only document consists of worked examples."""
         return f"gsm100/{sample.sample_id}" if sample.task == "gsm100" else document
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return the numbers that auto_eval.py prints: percent with four decimals.
+        """Aggregate a task into the numbers that auto_eval.py prints: percent with four decimals.
 
-        topic_retrieval adds exact_match/first, /second, /third and sci_fi loyalty and fact; their exact_match is the
-        mean of these rounded figures, itself not rounded, as printed.
+        topic_retrieval adds exact_match/first, /second and /third, and sci_fi adds loyalty and fact. The exact_match of
+        both is the mean of the rounded numbers, and is not rounded, as printed.
         """
         kind = KINDS[task]
         if kind == "rouge":
@@ -205,9 +205,10 @@ class LEval(Benchmark):
         return task_score(metric, rows, metric, 4)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return the tables' averages: "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.
+        """Averages of the paper's tables: "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.
 
-        ``official`` is None as long as a task is missing. "overall" is lbx's own, the mean of all tasks' headlines.
+        ``official`` is None as long as a task is missing. "overall" is lbx's addition, the mean of all tasks'
+        headlines.
         """
         task_numbers = numbers_by_task(self.aggregate, tasks)
         tables = [("closed", "exact_match", [t for t, kind in KINDS.items() if kind not in OPEN and t != _APART])]
@@ -218,15 +219,15 @@ class LEval(Benchmark):
         for grouping, metric, members in tables:
             parts = [task_numbers[task][metric] for task in members if task in task_numbers]
             if average := Average.of(parts, complete=len(parts) == len(members)):
-                scores.append(average.group(grouping, "all", metric, digits=2))
+                scores.append(average.to_group_number(grouping, "all", metric, digits=2))
         heads = [task_numbers[task][METRICS[kind][0]] for task, kind in KINDS.items() if task in task_numbers]
         if average := Average.of(heads, complete=False):
-            scores.append(average.group("overall", "all"))
+            scores.append(average.to_group_number("overall", "all"))
         return scores
 
 
 def _official_file(bundle: Bundle, relative_path: str) -> Path:
-    """Return ``DataSource.official_file``; the files for --rag have a separate recipe."""
+    """Return the path of an official file. The error for a missing file for --rag names the retrieval recipe, too."""
     if relative_path in (STUFF, RETRIEVAL_SCRIPT) and bundle.file(relative_path) is None:
         raise BundleError(
             f"The bundle at {bundle.root} does not contain {relative_path}, which L-Eval needs for --rag.",
@@ -285,14 +286,16 @@ def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[Number]:
     official = _with_geometric_mean({metric: mean(values) for metric, values in answers.items()})
     means_of_questions = {metric: question_means(complete_rows, values) for metric, values in answers.items()}
     rows = means_of_questions["rouge1"][0]
-    figures = {metric: values for metric, (_, values) in means_of_questions.items()}
-    scores = _with_geometric_mean({metric: mean(values) for metric, values in figures.items()})
+    means_by_metric = {metric: values for metric, (_, values) in means_of_questions.items()}
+    scores = _with_geometric_mean({metric: mean(values) for metric, values in means_by_metric.items()})
     # Linearised: a row moves the geometric mean of means by the mean of its relative changes of each of them.
-    relative_changes = [figures[metric] / scores[metric] if scores[metric] else np.zeros(len(rows)) for metric in names]
+    relative_changes = [
+        means_by_metric[metric] / scores[metric] if scores[metric] else np.zeros(len(rows)) for metric in names
+    ]
     geometric_mean_estimate = estimate(
         rows, scores["geometric_mean"] / 300 * sum(relative_changes, np.zeros(len(rows))), linear=False
     )
-    estimates = {metric: estimate(rows, figures[metric] / 100) for metric in names}
+    estimates = {metric: estimate(rows, means_by_metric[metric] / 100) for metric in names}
     return [
         Number(
             metric=metric,

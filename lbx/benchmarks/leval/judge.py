@@ -1,10 +1,10 @@
-"""L-Eval's judge, GPT-4: its rubric, its win rates of published answers, and the files of answers for it.
+"""L-Eval's judge GPT-4: rubric, win rates of published answers, files of answers to judge, and files of judgements.
 
 The rubric is from Evaluation/llm_eval.py (cd34b05), which is in the bundle; lbx ships none of it. The script is
 parsed and never run: its texts are in a dict next to values that are not literals. The judge reads the question, the
 reference and two answers, and never the document; temperature 0, at most 2,048 new tokens.
 
-Files of pairwise judgements, as L-Eval's Evaluation/llm_eval.py (cd34b05) writes them.
+Files of pairwise judgements are as L-Eval's Evaluation/llm_eval.py (cd34b05) writes them:
 
     {"g1_winner": "claude-100k", "g2_winner": "tie", "judge": "gpt-4", "g1_user_prompt": "...", "g1_judgment": "...",
      "g2_user_prompt": "...", "g2_judgment": "...", "tstamp": 1700000000.0}
@@ -40,23 +40,23 @@ TITLE, JUDGE = "L-Eval", "GPT-4"
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 JUDGEMENT_FORMAT = "leval_judge"
 VERDICTS = (("[[A]]", FIRST), ("[[B]]", SECOND), ("[[C]]", TIE))
-"""Verdicts in the order that the script searches for them."""
+"""Marks and winners, in the order in which the script searches for the marks."""
 ANSWER_FILES: Mapping[str, tuple[str, ...]] = {
     "llm_gpt4_eval": (LLM,),
     "human_eval": (HUMAN,),
     "llm_turbo_eval": MARKS,
 }
-"""Folders of files with answers for a judge, and the marks of their questions."""
+"""{folder of files with answers for a judge: marks of the questions in these files}."""
 
 WIN_RATES = {"claude-100k": 60.94, "gpt4-32k": 54.16, "llama2-13b-chat-4k": 42.44}
 """The judge's win rates of published answers against the baseline's, in percent: figs/overall.png, cd34b05."""
 ORDERED = (("claude-100k", "llama2-13b-chat-4k"), ("gpt4-32k", "llama2-13b-chat-4k"))
-"""(better, worse). Claude and GPT-4-32k have no known order: both win rates are in the other's interval."""
+"""Pairs (better, worse) of models. Claude and GPT-4-32k are not ordered: both win rates are in the other's interval."""
 COMPARED_QUESTIONS, COMPARED_MARK = 96, LLM
-"""Number and mark of each model's questions that were compared."""
+"""Number and mark of the questions on which each model was compared."""
 
 PUBLISHED = "published-"
-"""Prefix of the runs of published answers."""
+"""Prefix of the ids of runs of published answers."""
 _PUBLISHED_FOLDERS = {True: "OpenLMLab/LEval/Predictions", False: "OpenLMLab/LEval-cd1cfc3/Predictions"}
 _ENDING = ".pred.jsonl"
 _KEYS = ("system_prompt", "prompt_template", "output_format")
@@ -64,7 +64,7 @@ _RUBRIC_FIELDS = {"question": "question", "ref_answer": "reference", "answer_a":
 
 
 def published_run_id(model: str, *, length_hint: bool = True) -> str:
-    """Return the id of a model's run of published answers; a length hint states the reference's number of words."""
+    """Id of the run of a model's published answers, with or without a hint on the reference's number of words."""
     return f"{PUBLISHED}{model}" + ("" if length_hint else "-no-length-hint")
 
 
@@ -73,7 +73,7 @@ PUBLISHED_RUNS = {model: published_run_id(model) for model in WIN_RATES}
 
 
 def published_files(bundle: Bundle, *, length_hint: bool) -> dict[str, list[str]]:
-    """Return the bundle's files with each model's published answers: two, one for each mark, or one for both."""
+    """Find the bundle's files with each model's published answers: a file for each mark, or one for both marks."""
     root = _PUBLISHED_FOLDERS[length_hint]
     folders: dict[str, list[str]] = {}
     for folder in ANSWER_FILES:
@@ -90,15 +90,16 @@ def published_files(bundle: Bundle, *, length_hint: bool) -> dict[str, list[str]
 
 
 def parse_rubric(path: Path) -> Rubric:
-    """Parse the script's rubric.
+    """Parse the rubric in the official script.
 
     Raises:
         BundleError: the file differs from the supported version.
     """
     location = str(path)
-    system, template, form = texts_of_keys(read_text(path), location, "judge_prompts", _KEYS).values()
-    if form != VERDICTS[0][0]:
-        raise damaged_file_error(location, f"its judge's verdict format is {form!r} instead of {VERDICTS[0][0]!r}")
+    system, template, output_format = texts_of_keys(read_text(path), location, "judge_prompts", _KEYS).values()
+    if output_format != VERDICTS[0][0]:
+        reason = f"its judge's verdict format is {output_format!r} instead of {VERDICTS[0][0]!r}"
+        raise damaged_file_error(location, reason)
     return Rubric(NAME, PAIR, system, _convert_fields(template, location), VERDICTS, source=SCRIPT)
 
 
@@ -116,15 +117,15 @@ def _convert_fields(template: str, location: str) -> str:
 
 
 def answer_row(model: str, sample: Sample, mark: str, prompt: str, output: str) -> dict[str, Any]:
-    """Return an answer as a row of ``ANSWER_FILES``, for a judge or for people."""
+    """Row of ``ANSWER_FILES`` with an answer, for a judge or for people."""
     row = {"query": sample.question, "gt": sample.references[0], "prompt": prompt}
     return {**row, f"{model}_pred": output, "evaluation": mark}
 
 
 def settings_of_rows(lines: Sequence[PredictionLine]) -> dict[str, Any]:
-    """Detect run settings in rows of ``answer_row``.
+    """Detect a run's settings from rows of ``ANSWER_FILES``.
 
-    There is no length hint if no prompt has its reference's number of words.
+    There is no length hint if no prompt contains the reference's number of words.
     """
     prompts = [(line.values.get("prompt"), line.values.get("gt")) for line in lines]
     unknown = any(
@@ -135,7 +136,7 @@ def settings_of_rows(lines: Sequence[PredictionLine]) -> dict[str, Any]:
 
 
 NO_ANSWER = "$ERROR$"
-"""Judgement in the script's files if the server returned none."""
+"""Judgement in the script's files if the server returned no text."""
 ERROR = "error"
 """Winner of a judgement that names no winner."""
 WINNER_KEYS = ("g1_winner", "g2_winner")
@@ -146,7 +147,7 @@ _FILE_ENDING = re.compile(r"(\.pred)?(\.judge)?(\.jsonl)?$")
 
 
 class PromptContents(NamedTuple):
-    """Question, reference and both answers in a judge's prompt."""
+    """Question, reference and both answers, extracted from a judge's prompt."""
 
     question: str
     reference: str
@@ -155,12 +156,14 @@ class PromptContents(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JudgedPair:
-    """A row of a file of judgements: one question, judged in both orders.
+    """Row of a file of judgements: one question, judged in both orders.
 
     Attributes:
-        prompts, judgements, winners: of both rounds; a winner is 0 (the judged model), 1 (the other), "tie", "error".
-        names: of both models.
-        contents: of both prompts; None if they cannot be determined reliably.
+        prompts, judgements: prompt and judge's text of both rounds.
+        winners: winner of both rounds: 0 (the judged model), 1 (the other model), "tie" or "error".
+        names: names of the judged and the other model.
+        note: sentence on a winner in the row that contradicts the judgement.
+        contents: contents of both prompts, or None if they cannot be determined reliably.
     """
 
     line: PredictionLine
@@ -175,7 +178,13 @@ class JudgedPair:
 
 @dataclass(frozen=True, slots=True)
 class JudgeFile:
-    """A file's runs of a judge in their order, each with at least one row; ``sha256`` is the hash of its bytes."""
+    """File of judgements.
+
+    Attributes:
+        attempts: starts of the judge's script in order, each with at least one row.
+        sha256: hash of the file's bytes.
+        rubric: rubric of the bundle, or without texts if prompts differ from it.
+    """
 
     path: Path
     attempts: Sequence[Sequence[JudgedPair]]
@@ -188,13 +197,13 @@ class JudgeFile:
 
 
 def read_judge_file(path: Path, bundle: Bundle | None = None) -> JudgeFile:
-    """Read the rows of a file, with the contents of their prompts.
+    """Read a file of judgements, with the contents of the prompts.
 
     Args:
         bundle: bundle with the official rubric, which is used to parse prompts.
 
     Raises:
-        UsageError: something is wrong with the file; names the line.
+        UsageError: the file is invalid. The message names the line.
         BundleError: the bundle's rubric differs from the supported version.
     """
     data = read_bytes(path)
@@ -205,7 +214,7 @@ def read_judge_file(path: Path, bundle: Bundle | None = None) -> JudgeFile:
         raise UsageError(
             f"{path} contains no judge's verdicts: its rows have neither 'judge' nor 'g1_winner'.",
             fix="To import a model's answers, pass their benchmark:",
-            command=as_command("lbx", "import", "BENCHMARK", path, "--model", "NAME", "-o", "RESULTS"),
+            command=as_command("lbx", "import", "BENCHMARK", path, "--model-name", "NAME", "-o", "RESULTS"),
         )
     rows = _with_names(path, [_parse_row(line) for line in content.lines])
     judges = list(dict.fromkeys(row.judge for row in rows))
@@ -235,7 +244,7 @@ def _winners(texts: Sequence[str]) -> tuple[int | str, int | str]:
 
 
 def _with_names(path: Path, rows: Sequence[JudgedPair]) -> list[JudgedPair]:
-    """Return the rows with both models' names, and a note on each row with a winner that contradicts its judgement."""
+    """Add both models' names to the rows, and a note to each row with a winner that contradicts the judgement."""
     winners: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for row in rows:
         for key, winner in zip(WINNER_KEYS, row.winners, strict=True):
@@ -273,12 +282,12 @@ def _name(line: PredictionLine, key: str) -> str:
 
 
 def _text(line: PredictionLine, key: str) -> str:
-    """Return a text without lone surrogates, which the results file cannot store."""
+    """Return the text of a key without lone surrogates, which the results file cannot store."""
     return line.text(key).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _segments(rows: Iterable[JudgedPair]) -> list[list[JudgedPair]]:
-    """Split the rows after each of the script's lines of numbers."""
+    """Split rows into segments, each of which ends with the script's lines of numbers."""
     segments: list[list[JudgedPair]] = [[]]
     for row in rows:
         segments[-1].append(row)
@@ -292,9 +301,9 @@ def _number_matches(row: JudgedPair) -> list[re.Match[str]]:
 
 
 def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
-    """Split rows into one list for each start of the script.
+    """Split a segment into a list of rows for each start of the script.
 
-    The script's numbers cover its rows since its start: earlier rows are from a killed attempt that began alike.
+    The script's numbers cover the rows since its start. Earlier rows are from a killed attempt with the same beginning.
     """
     numbers = {match[0] for match in _number_matches(rows[-1])}
     begin, counts = 0, Counter({TIE: 0, ERROR: 0})
@@ -311,7 +320,7 @@ def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
 def _prompt_contents(
     rows: Sequence[JudgedPair], bundle: Bundle | None
 ) -> tuple[Rubric, Sequence[PromptContents | None]]:
-    """Return the rubric and the contents of each row's prompts; the bundle's rubric if all prompts match it."""
+    """Return the rubric and the contents of each row's prompts. The rubric is the bundle's if all prompts match it."""
     script = bundle.file(SCRIPT) if bundle else None
     if script is not None:
         rubric = parse_rubric(script)
@@ -331,7 +340,7 @@ def _prompt_contents(
 
 
 def _contents(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) -> PromptContents | None:
-    """Extract the texts between the template's words; None unless the two prompts only exchange the answers."""
+    """Extract the texts between a template's words, or None unless the prompts differ only in the answers' order."""
     first, second = (_between(words, prompt) for prompt in prompts)
     if not names or first is None or second is None:
         return None
@@ -355,7 +364,7 @@ def _between(words: Sequence[str], prompt: str) -> list[str] | None:
 
 
 def _shared_words(prompts: Sequence[str]) -> list[str]:
-    """Return the words that all prompts share around their different texts; [] if there are too few."""
+    """Find the words that all prompts share around different texts, or [] if there are too few."""
     counts = [Counter(prompt.split("\n")) for prompt in prompts]
     shared = [
         line
@@ -379,7 +388,7 @@ def _shared_words(prompts: Sequence[str]) -> list[str]:
 
 
 def _gaps(lines: Sequence[str], prompt: str) -> list[str] | None:
-    """Split a prompt at the first occurrence of each line; None if a line is missing."""
+    """Split a prompt at the first occurrence of each of ``lines``, or return None if one is missing."""
     text, gaps, at = f"\n{prompt}\n", [], 1
     for line in lines:
         found = text.find(f"\n{line}\n", at - 1)
@@ -400,7 +409,7 @@ def _leading_newlines(texts: Sequence[str]) -> str:
 def make_pair(
     judge: str, names: tuple[str, str], prompts: tuple[str, str], outputs: tuple[str, str], time: float
 ) -> JudgedPair:
-    """Return a row as the script writes it; ``time`` in seconds since 1970."""
+    """Make a row of judgements as the script writes it. ``time`` is in seconds since 1970."""
     winners = _winners(outputs)
     winning = [names[winner] if isinstance(winner, int) else winner for winner in winners]
     row = {"g1_winner": winning[0], "g2_winner": winning[1], "judge": judge, "g1_user_prompt": prompts[0]}
@@ -410,15 +419,15 @@ def make_pair(
 
 
 def win_lines(rows: Sequence[JudgedPair]) -> list[str]:
-    """Return the wins of each model, as the script prints them before its numbers."""
+    """Lines with the wins of each model, as the script prints them before the numbers."""
     wins = Counter(row.names[winner] for row in rows for winner in row.winners if isinstance(winner, int))
     return [f"n_wins of {name} = {wins[name]}" for name in dict.fromkeys(name for row in rows for name in row.names)]
 
 
 def number_lines(rows: Sequence[JudgedPair]) -> list[str]:
-    """Return lines of draws, errors and win rates.
+    """Lines with draws, errors and win rates, as the script writes them.
 
-    Every round counts by itself; errors are not in the total; a model without a win has no line.
+    Every round counts by itself, the total excludes errors, and a model without a win gets no line.
     """
     counts = Counter({TIE: 0, ERROR: 0})
     for row in rows:

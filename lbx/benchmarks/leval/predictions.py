@@ -1,4 +1,4 @@
-"""L-Eval's prediction files: a folder with {task}.pred.jsonl, and for a judge one {model}.pred.jsonl over open tasks.
+"""L-Eval's prediction files ({task}.pred.jsonl, or {model}.pred.jsonl for a judge), and tables for its leaderboard.
 
 Source: Evaluation/auto_eval.py and Baselines/turbo16k-test.py of
 https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
@@ -114,8 +114,8 @@ class LEvalFormat(PredictionFormat):
         meta: dict[str, Any] = {"evaluation": evaluation}
         if KINDS[task] == "topics":
             meta["topic"] = number % 3
-        identity = [line.optional_text("query"), reference, evaluation, meta.get("topic")]
-        sample_id = sha256_text(canonical_json(identity))[:16]
+        key_values = [line.optional_text("query"), reference, evaluation, meta.get("topic")]
+        sample_id = sha256_text(canonical_json(key_values))[:16]
         sample = Sample(
             benchmark=self.name,
             task=task,
@@ -134,16 +134,16 @@ class LEvalFormat(PredictionFormat):
         note = "; ".join(filter(None, (prediction.note, _NO_TEXT)))
         return replace(prediction, output=answer, finish_reason=None, note=note)
 
-    def identity(self, sample: Sample) -> object:
-        """Return question, answer, and whether the answer is scored."""
+    def match_key(self, sample: Sample) -> object:
+        """Key that matches a prediction with a sample: (question, references, whether auto_eval.py scores it)."""
         return sample.question, sample.references, sample.meta["evaluation"] in SCORED
 
     def accepts_unmatched(self, prediction: Prediction) -> bool:
-        """Return whether a row is for a judge: such rows repeat scored questions, which the bundle has once."""
+        """Accept rows for a judge, because they repeat scored questions, which are one sample of the bundle."""
         return prediction.sample is None or prediction.sample.meta["evaluation"] not in SCORED
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
-        """Accept the authors' gsm100 files, which put worked examples before each question, unlike the data."""
+        """Accept the authors' gsm100 files, whose questions begin with worked examples, unlike the data."""
         mine = prediction.sample
         return mine is not None and (mine.references, mine.meta) == (
             sample.references,
@@ -162,7 +162,7 @@ class LEvalFormat(PredictionFormat):
         }
 
     def export(self, model: str, task: str, answers: Sequence[AnswerToExport]) -> ExportedFile:
-        """Export answers, with placeholder rows for missing answers if positions count."""
+        """Export answers, with placeholder rows for missing answers where the row's number determines the topic."""
         exported_file = PredictionFormat.export(self, model, task, answers)
         gap = {"query": "", "gt": "", f"{file_part(model)}_pred": "", "evaluation": _GAP}
         gap["error"] = "keeps the place of an answer that is not there"
@@ -192,7 +192,7 @@ def _to_text(value: object) -> str:
 
 
 def _with_unique_ids(predictions: Iterable[Prediction]) -> list[Prediction]:
-    """Give questions with the same text unique ids."""
+    """Make the ids of predictions unique: repeated questions get the suffix "-2", then "-3"."""
     seen: Counter[str] = Counter()
     lines_by_number = []
     for row in predictions:
@@ -204,7 +204,10 @@ def _with_unique_ids(predictions: Iterable[Prediction]) -> list[Prediction]:
 
 
 def as_text(task: str, value: object) -> str | None:
-    """Return the text that auto_eval.py compares; None if it stops. (datasets casts these tasks' values to text.)"""
+    """Text that auto_eval.py compares, or None if it stops at the value.
+
+    For F1, ROUGE and topic retrieval, the package datasets converts values to text.
+    """
     if isinstance(value, str):
         return value
     return str(value) if value is not None and KINDS[task] in ("f1", "rouge", "topics") else None
@@ -232,7 +235,7 @@ _OPPONENTS = {
 
 
 def result_files(run: ScoredRun) -> dict[str, str]:
-    """Return the tables that the run has a task for."""
+    """Write the leaderboard's tables that the run answers a task of: {file name: CSV}."""
     averages = {(group.grouping, group.metric): group.official for group in run.groups}
     rows = {name: _row(run, name, averages) for name in _TABLES if any(task in run.numbers for task in _tasks(name))}
     for name, (opponent, opponent_label) in _OPPONENTS.items():
@@ -253,7 +256,7 @@ def result_files(run: ScoredRun) -> dict[str, str]:
 
 
 def join_tables(path: str, first: str, second: str) -> str | None:
-    """Merge two texts of a table, with a row for each model; None for other files."""
+    """Merge two models' texts of a table, or return None for other files."""
     return join_csv(first, second) if path.endswith(".csv") else None
 
 
@@ -271,21 +274,21 @@ def _row(
     row = {"Model": file_part(run.model)}
     for task in _tasks(name):
         results = run.numbers.get(task, {})
-        row[task] = _cell([results[metric].official if metric in results else None for metric in metrics])
-    row[average] = _cell([averages.get((grouping, metric)) for metric in metrics])
+        row[task] = _format_cell([results[metric].official if metric in results else None for metric in metrics])
+    row[average] = _format_cell([averages.get((grouping, metric)) for metric in metrics])
     if kind:
         words = [len(line.output.split()) for line in run.lines if line.scored_sample.sample.task in _tasks(name)]
         row["Length"] = f"{fmean(words):.2f}"
     return row | protocol_columns(run.settings, run.metadata, has_settings=run.has_settings)
 
 
-def _cell(figures: Sequence[float | None]) -> str:
-    """Format a cell as "45.36", or "45.90/15.60/23.64"; "" if a figure is missing."""
-    return "/".join(f"{figure:.2f}" for figure in figures if figure is not None) if None not in figures else ""
+def _format_cell(scores: Sequence[float | None]) -> str:
+    """Format a cell as "45.36", or "45.90/15.60/23.64", or "" if a score is missing."""
+    return "/".join(f"{score:.2f}" for score in scores if score is not None) if None not in scores else ""
 
 
 def protocol_columns(settings: Mapping[str, Any], metadata: Mapping[str, str], *, has_settings: bool) -> dict[str, str]:
-    """Return the columns on how a model was asked, from its metadata and, with ``has_settings``, its settings."""
+    """Columns on the protocol of a run, from its metadata and, if ``has_settings``, from its settings."""
     settings_columns = (
         {"Max-Ctx": settings.get("context_window"), "Tokens": settings.get("max_prompt_tokens")} if has_settings else {}
     )

@@ -1,4 +1,4 @@
-"""L-Eval's prompts: from the script that asked gpt-3.5-turbo.
+"""L-Eval's prompts, with the texts of the script that asked gpt-3.5-turbo, and of the retrieval baseline's script.
 
 The script and its settings (``SCRIPT``, ``CONFIG``) are Python files in the bundle. They are parsed for their texts and
 never run. Every model is asked in turbo's words; the authors' runners of llama2, longchat, vicuna and claude each have
@@ -8,13 +8,13 @@ others.
 - closed tasks: a template around document and question; gsm100 and codeU are document, blank line, question.
 - open tasks: another template, which includes the reference's number of words.
 - sci_fi: the same question again in a second call, its closing words exchanged, without the document, as in the runners
-  of local models (the API runners ask it in the same conversation). Both answers become "X [fact: Y]".
+  of local models (the API runners ask it in the same conversation). Both answers are joined as "X [fact: Y]".
 
 A document that is too long loses whole words (``Truncation.WORDS_END``; codeU's its first words) until its tokens are
 within the limit: the window in thousands of tokens, less 512. The official script stops there; lbx continues until
 question and answer fit, too.
 
-L-Eval's retrieval baseline: prompts of Baselines/turbo4k-retrieve-test.py of OpenLMLab/LEval.
+The retrieval baseline is Baselines/turbo4k-retrieve-test.py of OpenLMLab/LEval.
 
 The script cuts a document into chunks of 1,024 tokens, ranks them by question and a sentence on the answer's form, and
 passes the best four to langchain's "stuff" chain, which puts them, the best first and with a blank line between them,
@@ -58,11 +58,11 @@ MAX_NEW_TOKENS = 512
 _FOUNDING_NEW_TOKENS, _FOUNDING_ROOM = 1024, 1000
 
 WORDS = "\0len(out.split())\0"
-"""The number of a reference's words as ``lbx.benchmarks.base.sources.text_of`` returns it."""
+"""Placeholder for a reference's number of words, as ``lbx.benchmarks.base.sources.text_of`` reads the f-string."""
 
 
 class _Branch(NamedTuple):
-    """A system message, and its condition: ``text`` occurs in the value called ``name``; None for the else branch."""
+    """System message, sent if ``text`` occurs in the value called ``name``, or always if ``text`` is None."""
 
     text: str | None
     name: str
@@ -70,7 +70,10 @@ class _Branch(NamedTuple):
 
 
 class _Script(NamedTuple):
-    """Texts of the script: two templates; sci_fi's second question has ``new`` for ``old``, and ends in ``end``."""
+    """Texts of the script: two templates, and the changes for sci_fi's second question.
+
+    The second question replaces ``old`` by ``new``, and ends in ``end``.
+    """
 
     closed_template: str
     open_template: str
@@ -80,7 +83,7 @@ class _Script(NamedTuple):
 
 
 def official_prompt(config: Path, script: Path, sample: Sample, context_window: int) -> Prompt:
-    """Return the script's prompt for one question.
+    """Fill in the script's prompt for one question.
 
     Raises:
         BundleError: the files differ from the supported version.
@@ -109,11 +112,11 @@ def official_prompt(config: Path, script: Path, sample: Sample, context_window: 
 
 
 def founding_prompt(script: Path, answers: Path, sample: Sample, context_window: int) -> Prompt:
-    """Return the prompt of an open question for turbo at the founding README's date, without a length hint.
+    """Fill in the prompt of an open question for turbo at the founding README's date, without a length hint.
 
-    The words come from the published row; the script of that date determines the end of its system message. (The
-    script's own system messages are different: it had moved on.) A document that is too long loses its last words as it
-    does today, not in the script's steps of 500 from 11,000.
+    The words come from a published row, and the script of that date shows where the system message ends. (The script's
+    system messages are newer than the row.) A document that is too long loses last words as today, not in the script's
+    steps of 500 from 11,000.
 
     Raises:
         BundleError: the files differ from the supported version.
@@ -139,7 +142,7 @@ def founding_prompt(script: Path, answers: Path, sample: Sample, context_window:
 
 
 def second_prompt(script: Path, sample: Sample) -> Prompt:
-    """Return sci_fi's second question."""
+    """Fill in the prompt of sci_fi's second question."""
     texts = _script(read_text(script), str(script))
     text = sample.question.replace(texts.old, texts.new) + texts.end
     return Prompt(text, "", "", MAX_NEW_TOKENS, Truncation.REFUSE, source=SCRIPT)
@@ -167,10 +170,10 @@ def _branches(text: str, location: str) -> tuple[_Branch, ...]:
 
 def _read_branches(body: Sequence[ast.stmt], location: str) -> Iterator[_Branch]:
     match body:
-        case [ast.If(test=ast.Compare(ast.Constant(str(text)), [ast.In()], [value]), body=said, orelse=other), *_]:
+        case [ast.If(test=ast.Compare(ast.Constant(str(text)), [ast.In()], [value]), body=branch, orelse=other), *_]:
             if (name := unparse(value)) not in ("file_name", "args.metric"):
                 raise damaged_file_error(f"{location}, line {value.lineno}", f"the system message depends on {name}")
-            yield _Branch(text, name, _read_message(said, location))
+            yield _Branch(text, name, _read_message(branch, location))
             yield from _read_branches(other, location)
         case _:
             yield _Branch(None, "", _read_message(body, location))
@@ -195,7 +198,7 @@ def _script(text: str, location: str) -> _Script:
 
 
 def _published_text(path: Path) -> str:
-    """Return the prompt of the first row: all rows have the same, except for parts that vary by question."""
+    """Read the prompt of the first row. The prompts of all rows are equal except for document and question."""
     for row in islice(read_jsonl(path), 1):
         return row.get("prompt", str)
     raise damaged_file_error(str(path), "it is empty")
@@ -212,13 +215,13 @@ RULES = RetrievalRules(
 )
 
 
-def read_answer_form(script: Path, sample: Sample) -> str:
-    """Return the text that the script appends to a question.
+def read_answer_instruction(script: Path, sample: Sample) -> str:
+    """Read the text that the script appends to a question.
 
     Raises:
         BundleError: the file is not the script.
     """
-    math, short, closed, free = _answer_forms(read_text(script), str(script))
+    math, short, closed, free = _read_answer_instructions(read_text(script), str(script))
     match KINDS[sample.task]:
         case "math":
             return math
@@ -231,15 +234,15 @@ def read_answer_form(script: Path, sample: Sample) -> str:
 
 
 @lru_cache(maxsize=2)
-def _answer_forms(text: str, location: str) -> list[str]:
-    forms = assigned_texts(text, location, "message")
-    if len(forms) != 4 or forms[3].count(WORDS) != 1 or "\0" in "".join(forms).replace(WORDS, ""):
+def _read_answer_instructions(text: str, location: str) -> list[str]:
+    texts = assigned_texts(text, location, "message")
+    if len(texts) != 4 or texts[3].count(WORDS) != 1 or "\0" in "".join(texts).replace(WORDS, ""):
         raise damaged_file_error(location, "it must assign four texts to message, the last with a number of words")
-    return forms
+    return texts
 
 
 def retrieval_prompt(stuff: Path, query: str, chunks: Sequence[Chunk]) -> Prompt:
-    """Return langchain's prompt around chunks and question, a user's message without a system message.
+    """Fill in langchain's prompt with chunks and question, as a user's message without a system message.
 
     Raises:
         BundleError: the file is not langchain's.

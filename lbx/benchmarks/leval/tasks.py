@@ -1,4 +1,4 @@
-"""L-Eval's tasks, and their questions in the files: selection, order, and copies for judges and people."""
+"""L-Eval's tasks, and the selection and order of questions in the data files, with copies for judges and people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ METRICS: dict[str, tuple[str, ...]] = {
     "f1": ("f1",),
     "rouge": ("geometric_mean", "rouge1", "rouge2", "rougeL"),
 }
-"""Metrics stored for each kind. A sample's geometric_mean is lbx's; a task's official one combines three means."""
+"""{kind of task: stored metrics}.
+
+The geometric_mean of a sample is lbx's addition. The official one of a task combines three means.
+"""
 
 KINDS: dict[str, str] = {
     "coursera": "choices",
@@ -50,7 +53,7 @@ KINDS: dict[str, str] = {
     "review_summ": "rouge",
     "tv_show_summ": "rouge",
 }
-"""Kinds of the closed tasks, then of the open tasks."""
+"""{task: kind}, the closed tasks first."""
 
 OPEN = ("f1", "rouge")
 """The kinds of the open tasks."""
@@ -64,12 +67,13 @@ BASELINE = "turbo-16k-0613"
 
 
 class LEvalQuestion(NamedTuple):
-    """One question of a line.
+    """Question of a data file.
 
     Attributes:
-        document, number: the line, and the question's position in it.
-        position: its position in the whole file.
-        judged_by: the marks of its copies.
+        document: number of the document's line, from 0.
+        number: position of the question in the line, from 0.
+        position: position of the question in the whole file, from 0.
+        judged_by: marks of the question's copies.
     """
 
     document: int
@@ -88,7 +92,7 @@ class LEvalQuestion(NamedTuple):
 
 
 def read_questions(source: RowSource) -> list[LEvalQuestion]:
-    """Return each question once, grouped by document, otherwise in the file's order."""
+    """Read each question once, grouped by document, otherwise in the file's order."""
     all_questions = _all_questions(source)
     scored = [question for question in all_questions if question.evaluation in SCORED]
     index_by_content = {question.content: index for index, question in reversed(list(enumerate(scored)))}
@@ -115,7 +119,7 @@ def judged_questions(source: RowSource) -> Iterator[tuple[LEvalQuestion, LEvalQu
 
 
 def judged_samples(bundle: Bundle) -> Iterator[tuple[Sample, str]]:
-    """Yield (sample, mark) of the questions for a judge or people."""
+    """Yield the samples of questions for a judge or people, with the mark."""
     sources = [(task, find_source(bundle, task)) for task in sorted(OPEN_TASKS)]
     if not any(source for _, source in sources):
         raise DATA.missing_data_error(bundle, f"an open task of {REPO}")

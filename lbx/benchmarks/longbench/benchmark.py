@@ -1,4 +1,4 @@
-"""LongBench v1 and LongBench-E (THUDM, 2023): 21 tasks in English, Chinese and code; E has 13 of them.
+"""LongBench v1 and LongBench-E (THUDM, 2023): 21 tasks in English, Chinese and code, of which E includes 13.
 
 Source: https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e/LongBench (pred.py, eval.py,
 metrics.py); data and prompts come from the bundle. One line of data.zip's data/{task}.jsonl:
@@ -7,8 +7,8 @@ metrics.py); data and prompts come from the bundle. One line of data.zip's data/
      "language": "en", "all_classes": null, "_id": "e45a..."}
 
 "qasper_e" is LongBench-E's qasper: the same prompt and metric, aggregated in three buckets of ``length``. An early
-release had "nq"; if the data include it, it is asked in triviaqa's words, which were its own then, and its whole
-answer counts, as in the scorer of that time.
+release included "nq". If the data include it, the prompt is triviaqa's, as at that time, and the whole answer counts,
+as in the scorer of that time.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRule
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, zip_members
 from lbx.benchmarks.base.predictions import ResultFormat, ScoredRun
 from lbx.benchmarks.base.sources import DataSource, RowSource, ZippedJsonLines, fill_format, find_in_folder
+from lbx.benchmarks.longbench.paper_tables import BOARDS, PAPER, curves, groups
 from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
-from lbx.benchmarks.longbench.tables import BOARDS, PAPER, curves, groups
 from lbx.benchmarks.longbench.tasks import (
     BUCKETS,
     METRICS,
@@ -70,7 +70,7 @@ _RETRIEVAL = ("single-document QA", "multi-document QA")
 """The categories of the eight tasks for which the authors compared retrieval with reading everything."""
 
 _NON_EVIDENCE = frozenset({"yes", "no", "unanswerable"})
-"""Answers that judge the document; an occurrence of such a word in it is no evidence."""
+"""Answers that judge the document. Such a word in the document is no evidence."""
 
 __all__ = ["METRICS", "TASKS", "LongBench", "TaskRules", "accepted_answers", "kind_of", "make_sample"]
 
@@ -86,7 +86,7 @@ def _check_mode(task: str, mode: Mode) -> None:
 
 
 def _result_files(run: ScoredRun) -> dict[str, str]:
-    """Return eval.py's result.json, plain and --e's; tasks are in the paper's order, officially in the folder's."""
+    """Write eval.py's result.json, plain and of --e, with tasks in the paper's order (officially in the folder's)."""
     files: dict[str, dict[str, object]] = {}
     for task, numbers_of_task in run.numbers.items():
         head, plain = METRICS[kind_of(task).metric][0], task.removesuffix("_e")
@@ -112,7 +112,7 @@ class LongBench(Benchmark):
     boards = BOARDS
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks with a file in data.zip. Raises BundleError if the zip is damaged."""
+        """Return the tasks that have a file in data.zip. Raises BundleError if the zip is damaged."""
         return [
             Task(
                 benchmark=self.name,
@@ -134,7 +134,7 @@ class LongBench(Benchmark):
         return with_unique_ids(make_sample(task, row, number, classes) for number, row in enumerate(source.rows()))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the official prompt. As in pred.py, samsum's answers end at a line end, but not before one token.
+        """Fill in the official prompt. As in pred.py, samsum's answers end at a line end, but not before one token.
 
         With ``mode.rag`` the chunks replace the document as in the authors' retrieval/pred.py: the best first, without
         separators.
@@ -166,7 +166,7 @@ class LongBench(Benchmark):
         )
 
     def _official_setting(self, bundle: Bundle, relative_path: str, task: str, kind: type[T]) -> tuple[T, str]:
-        """Return the entry of a task, or of its twin, in a config file, and the entry's name for the results file."""
+        """Read the value of a task, or of its twin, in a config file, and name the source for the results file."""
         path = self.data.official_file(bundle, relative_path)
         entries, twin = read_json(path), _TWIN.get(task)
         name = task if task in entries else twin
@@ -180,10 +180,10 @@ class LongBench(Benchmark):
         return value, relative_path if name == task else f"{relative_path} ({twin})"
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Return the references of questions on the document, and the heading of the paragraph to find.
+        """References of questions on the document, or the heading of the paragraph to find.
 
-        () for summaries, classes, code and counts, for few-shot tasks, which have answers in the question's own
-        passage, and for answers such as "yes".
+        Returns () for summaries, classes, code and counts, for few-shot tasks, because the question's passage contains
+        the answer, and for answers such as "yes".
         """
         kind = kind_of(sample.task)
         if kind.metric == "retrieval":
@@ -194,9 +194,9 @@ class LongBench(Benchmark):
         return [text for text in sample.references if text.strip(" .").casefold() not in _NON_EVIDENCE]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the task's official metric, the best over the references; ``extracted`` is the line that was scored.
+        """Score an output by the task's official metric, the best over the references.
 
-        If eval.py would stop with an exception, the scores are 0 and have an ``error``.
+        ``extracted`` is the scored line. If eval.py would stop with an exception, the scores are 0 with an ``error``.
         """
         kind = kind_of(sample.task)
         extracted = None
@@ -209,10 +209,10 @@ class LongBench(Benchmark):
         return [replace(score, extracted=extracted) for score in _scores(kind, sample, output)]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return eval.py's number: 100 x mean, two decimals by Python's ``round``.
+        """Aggregate a task into eval.py's number: 100 x mean, two decimals by Python's ``round``.
 
-        An E task also has numbers "{metric}/0-4k", "/4-8k" and "/8k+", rounded by numpy as there. A bucket
-        without samples, which is NaN officially, is left out.
+        For an E task there are also numbers "{metric}/0-4k", "/4-8k" and "/8k+", rounded by numpy as in eval.py. A
+        bucket without samples, which is NaN officially, is left out.
         """
         scores: list[Number] = []
         for metric in METRICS[kind_of(task).metric]:
@@ -233,7 +233,7 @@ class LongBench(Benchmark):
         return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return the authors' tables of averages, from ``lbx.benchmarks.longbench.tables``."""
+        """Averages of the authors' tables, from ``lbx.benchmarks.longbench.paper_tables``."""
         return groups(numbers_by_task(self.aggregate, tasks))
 
 
@@ -271,7 +271,7 @@ def _data(bundle: Bundle, task: str) -> RowSource | None:
 
 
 def _last_classes(source: RowSource) -> tuple[str, ...]:
-    """Return the last row's classes: eval.py scores every row of a file with them."""
+    """Read the classes of the last row, with which eval.py scores every row of a file."""
     location, last = REPO, None
     for row in source.rows():
         location, last = row.location, row.values.get("all_classes")
@@ -281,7 +281,7 @@ def _last_classes(source: RowSource) -> tuple[str, ...]:
 
 
 def make_sample(task: str, row: DataRow, number: int, classes: Sequence[str]) -> Sample:
-    """Return a row of the data as a sample; ``classes`` are the last row's, () if the task has none."""
+    """Make the sample of a data row. ``classes`` are those of the last row, or () for a task without classes."""
     kind = kind_of(task)
     meta: dict[str, Any] = {"category": kind.category}
     if classes:

@@ -29,7 +29,7 @@ from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, Predicti
 from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, accepted_answers, kind_of
 
 _MAX_DUPLICATE_SHARE = 0.05
-"""Share of rows that may have the same answers and length as another question: of the data it is 1% at most."""
+"""Largest share of rows whose answers and length may equal another question's. In the data it is 1% at most."""
 
 
 class LongBenchFormat(PredictionFormat):
@@ -39,11 +39,11 @@ class LongBenchFormat(PredictionFormat):
     fillable_keys = frozenset({"all_classes"})
 
     def task_of(self, stem: str, *, e: bool) -> str:
-        """Return the task of a file: in a folder of E's predictions "qasper" is "qasper_e"."""
+        """Task of a file from its name: "qasper" is "qasper_e" in a folder of E's predictions."""
         return f"{stem}_e" if e and not stem.endswith("_e") else stem
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """Read rows; the last row's classes count for all, as in eval.py, which needs a row."""
+        """Parse the rows of a file. The last row's classes count for all rows, as in eval.py."""
         kind = kind_of(task)
         meta: dict[str, Any] = {"category": kind.category}
         if kind.metric == "classification" and (classes := class_list(lines[-1])):
@@ -59,7 +59,7 @@ class LongBenchFormat(PredictionFormat):
         rows = []
         for row in predictions:
             assert row.sample is not None
-            question = self.identity(row.sample)
+            question = self.match_key(row.sample)
             original = first.setdefault(question, row)
             rows.append(
                 replace(
@@ -87,12 +87,15 @@ class LongBenchFormat(PredictionFormat):
         )
         return self.make_prediction(line, number, sample, "pred")
 
-    def identity(self, sample: Sample) -> object:
-        """Return answers and length: nearly unique in a task; rows with the same ones are also scored alike."""
+    def match_key(self, sample: Sample) -> object:
+        """Match key of a sample: references and length.
+
+        It is nearly unique in a task, and rows with the same key get the same scores.
+        """
         return sample.references, sample.length
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
-        """Accept rows without a length, which distinguishes rows with the same answers; some files leave it out."""
+        """Accept rows without the length that distinguishes rows with the same answers, as in some files."""
         mine = prediction.sample
         if mine is None or mine.length or mine.references != sample.references:
             return False
@@ -110,12 +113,12 @@ class LongBenchFormat(PredictionFormat):
         }
 
     def export_path(self, model: str, task: str | None, name: str) -> str:
-        """Return the folder that eval.py reads for this task, plain or E's, with the file's name."""
+        """Path of a file in the folder that eval.py reads for the task, plain or E's."""
         return f"{folder_of(model, task or '')}/{name}"
 
 
 def class_list(line: PredictionLine) -> list[str]:
-    """Return the classes of a row; [] without any, which a bundle may have. Raises UsageError for other values."""
+    """Classes of a row, or [] if it states none, because a bundle may contain them. Raises UsageError if invalid."""
     classes = line.values.get("all_classes")
     if classes is None:
         return []

@@ -1,6 +1,6 @@
-"""Properties of each task of LongBench v1 and LongBench-E: category, metric, language, prompt settings.
+"""Rules of each task of LongBench v1 and LongBench-E: category, metric, language, prompt, accepted answers.
 
-LongBench v1's accepted answers, and the samples at which the official eval.py stops.
+``official_error`` describes the samples at which the official eval.py stops.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ METRICS: dict[str, tuple[str, ...]] = {
     "retrieval": ("retrieval",),
     "edit_similarity": ("edit_similarity",),
 }
-"""Metrics stored by a task's kind. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
+"""{metric of a task: stored metrics}. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRules:
-    """Properties of a task.
+    """Rules of a task.
 
     Attributes:
-        category: the paper's group, for its averages.
+        category: category in the paper's averages.
         metric: a key of ``METRICS``.
         language: "en", "zh" or "code".
-        bare: the prompt stays bare text even for chat models.
-        first_line: only the answer's first line counts.
-        in_e: whether LongBench-E has it.
+        bare: whether the prompt is sent without a chat template, even to chat models.
+        first_line: whether only the answer's first line counts.
+        in_e: whether LongBench-E includes the task.
     """
 
     category: str
@@ -68,23 +68,23 @@ TASKS: dict[str, TaskRules] = {
 }
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
-"""LongBench-E's buckets, by the row's ``length``: below 4,000, below 8,000, the rest."""
+"""LongBench-E's buckets by the length of a sample: below 4,000, below 8,000, and longer."""
 
 
 def kind_of(task: str) -> TaskRules:
-    """Return the rules of "qasper" for both "qasper" and "qasper_e"."""
+    """Rules of a task of LongBench or of E: "qasper_e" has those of "qasper"."""
     return TASKS[task.removesuffix("_e")]
 
 
 ODD_ANSWERS = "odd_answers"
-"""Key of ``Sample.meta`` for the part of a row's answers that is not text; absent from a sound row."""
+"""Key of ``Sample.meta`` that describes values in a row's answers that are not text. Sound rows do not contain it."""
 
 
 def accepted_answers(task: str, answers: object) -> tuple[str, ...]:
-    """Return the answers that the official scorer would compare with, for any value of ``answers``.
+    """Answers that the official scorer would compare with, for any value of ``answers``.
 
-    A bare string counts as its characters, and passage_count compares numbers by their text, as there. Elsewhere
-    values that are not text (null, a number) are dropped.
+    As in the scorer, a bare string counts as its characters, and passage_count compares numbers by their text.
+    In other tasks, values that are not text (null, a number) are dropped.
     """
     if not isinstance(answers, list | tuple | str):
         return ()
@@ -94,7 +94,7 @@ def accepted_answers(task: str, answers: object) -> tuple[str, ...]:
 
 
 def odd_answers(answers: object) -> str | None:
-    """Return the kind of values in ``answers`` that are not text: "all" if not a list, else "null", "other" or None."""
+    """Classify the values of ``answers`` that are not text: "null", "other", None, or "all" if it is no list."""
     if not isinstance(answers, list | tuple | str):
         return "all"
     odd = [answer for answer in answers if not isinstance(answer, str)]
@@ -104,10 +104,10 @@ def odd_answers(answers: object) -> str | None:
 
 
 def official_error(sample: Sample, answer: str) -> str | None:
-    """Return why eval.py would stop on this sample, or None if it gives a score.
+    """Reason why eval.py would stop at this sample, or None if it gives a score.
 
     Args:
-        answer: the part of the output that counts, as the metric gets it.
+        answer: the scored text of the output.
     """
     kind, odd = kind_of(sample.task), sample.meta.get(ODD_ANSWERS)
     if odd == "all":
@@ -128,7 +128,7 @@ def official_error(sample: Sample, answer: str) -> str | None:
 
 
 def class_names(sample: Sample) -> tuple[str, ...]:
-    """Return every class in the sample's row, without values that are not text; () without classes."""
+    """Names of the classes in a sample, without values that are not text. () for a task without classes."""
     classes = sample.meta.get("all_classes")
     return tuple(name for name in classes if isinstance(name, str)) if isinstance(classes, list | str) else ()
 

@@ -8,11 +8,11 @@ modules); data come from the bundle. One object of longbench_pro.json's array:
      "contextual_requirement": "Partial", "question_nonthinking": "...", "question_thinking": "...",
      "answer": ["..."], "difficulty": "Easy"}
 
-A task of lbx is a secondary task: "t3.2". Each is asked three times, sampled as the model's makers recommend. Only the
-answer is scored, never the reasoning that a server returns separately.
+A task of lbx is a secondary task: "t3.2". Each question is asked three times, sampled as the model's makers recommend.
+Only the answer is scored, never the reasoning that a server returns separately.
 
-Three things count 0 there without stopping the run ("officially a failure"): an empty output, a value outside 0..1,
-and a reference that is not text.
+In the official run, three things score 0 without stopping it ("officially a failure"): an empty output, a value outside
+0..1, and a reference that is not text.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRule
 from lbx.benchmarks.base.files import DataRow, damaged_file_error
 from lbx.benchmarks.base.predictions import ResultFormat
 from lbx.benchmarks.base.sources import DataSource
+from lbx.benchmarks.longbench_pro.paper_tables import BOARDS, LANGUAGES, PAPER, PUBLISHED, group_scores
 from lbx.benchmarks.longbench_pro.predictions import MODEL_INFO, LongBenchProFormat, join_model_info, result_files
-from lbx.benchmarks.longbench_pro.tables import BOARDS, LANGUAGES, PAPER, PUBLISHED, group_scores
 from lbx.benchmarks.longbench_pro.tasks import (
     LIMITS,
     LONG_WINDOW,
@@ -47,7 +47,7 @@ from lbx.benchmarks.longbench_pro.tasks import (
     TASK_OF,
     TASKS,
     TEXT_META,
-    Data,
+    DataFile,
     accepted_answers,
     find_data,
 )
@@ -88,10 +88,10 @@ class LongBenchPro(Benchmark):
     results = ResultFormat(result_files, join_model_info, growing_file=MODEL_INFO)
     paper = PAPER
     boards = BOARDS
-    published_figures = PUBLISHED
+    published_scores = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks with rows in the data file. Raises BundleError if it is damaged."""
+        """Return the tasks that have rows in the data file. Raises BundleError if it is damaged."""
         data = _data(bundle)
         if data is None:
             return []
@@ -107,7 +107,10 @@ class LongBenchPro(Benchmark):
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """Yield a task's samples, with the row's id (a repeated id gets "-2"); ``length`` is nominal."""
+        """Yield a task's samples, with the row's id (a repeated id gets "-2").
+
+        ``length`` is the length class that the row states (e.g. 32k), not a measured one.
+        """
         data = _data(bundle)
         if data is None:
             raise self.data.missing_data_error(bundle, REPO)
@@ -118,10 +121,10 @@ class LongBenchPro(Benchmark):
         return 0.5 if kind and kind.metric == "pairwise_accuracy" else 0.0
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return document, four line ends, question. White space at both ends is stripped before the document is cut.
+        """Prompt of document, four line ends and question, stripped of white space before the document is cut.
 
-        A model that reasons in a block of its own gets the plain question in both modes; the other question asks a
-        model without such a block to reason in its answer.
+        A model that reasons in a separate block gets the plain question in both modes. The other question asks a model
+        without such a block to reason in the answer.
         """
         asks_to_reason = mode.thinking and not mode.reasoning_block
         question = sample.meta["question_thinking"] if asks_to_reason else sample.question
@@ -146,7 +149,7 @@ class LongBenchPro(Benchmark):
         )
 
     def similarity_input(self, sample: Sample, output: str) -> SimilarityInput | None:
-        """Return the output and the references of a summary, in lower case with white space folded."""
+        """Output and references of a summary, in lower case with white space folded."""
         if TASKS[sample.task].metric != "summary" or _failure(sample, output):
             return None
         text = metrics.fold(output)
@@ -155,10 +158,10 @@ class LongBenchPro(Benchmark):
         return SimilarityInput(text, tuple(metrics.fold(reference) for reference in sample.references))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the task's metric; see ``METRICS`` for summaries.
+        """Score an output by the task's metric, or by the metrics of summaries in ``METRICS``.
 
-        If an output leaves nothing to compare, "summary" is a whole 0 without any similarity. Other summaries without
-        a similarity have no "summary": "rouge_l" leads, and is partial.
+        If an output leaves no text to compare, "summary" is 0, and needs no similarity. For other summaries without a
+        similarity there is no "summary": "rouge_l" is the headline, and is partial.
         """
         metric = TASKS[sample.task].metric
         error = _failure(sample, output)
@@ -171,9 +174,9 @@ class LongBenchPro(Benchmark):
         return [_checked_score(metric, value, lines[0] if metric == "accuracy" else "\n".join(lines))]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return means over all rows, all iterations. The official report has no numbers of secondary tasks.
+        """Average all rows and iterations of a secondary task, for which the official report has no numbers.
 
-        The headline of a summary task is "summary" if every row has it, else "rouge_l", which is partial then.
+        The headline of a summary task is "summary" if all rows have this score, or else "rouge_l", which is partial.
         """
         scores = []
         for metric in METRICS[TASKS[task].metric]:
@@ -184,7 +187,7 @@ class LongBenchPro(Benchmark):
         return scores
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return the official report; with ``averages_only`` without iterations, BoN-n and pass@n."""
+        """Numbers of the official report. ``averages_only`` leaves out iterations, BoN-n and pass@n."""
         return group_scores(tasks, with_tries=not averages_only)
 
 
@@ -217,7 +220,7 @@ def _summary_scores(
     ]
 
 
-def _data(bundle: Bundle) -> Data | None:
+def _data(bundle: Bundle) -> DataFile | None:
     return find_data(DATA.folder(bundle))
 
 

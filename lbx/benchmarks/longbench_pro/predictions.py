@@ -1,4 +1,4 @@
-"""LongBench Pro's prediction files: one JSON lines file a model, with a row for each time a question was asked.
+"""LongBench Pro's prediction files, one JSON lines file per model, and result files.
 
 Source: main.py and modules/evaluation.py of
 https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c176c38/LongBench-Pro
@@ -7,10 +7,11 @@ https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c17
      "secondary_task": "T3.2 Single-Hop Fact QA", "contextual_requirement": "Partial", "difficulty": "Easy",
      "answer": ["..."], "bon_idx": 1, "prediction": "...", "thinking": "... or null"}
 
-``bon_idx`` counts the times from 1. A failed inference has the prediction "", which scores 0.
+There is a row for each time that a question was asked, counted by ``bon_idx`` from 1. The prediction of a failed
+inference is "", which scores 0.
 A run in several shards has several files: concatenate them.
 
-LongBench Pro's result files: every answer with its score, their summary, and the leaderboard's facts about models.
+The result files contain every answer with its score, a summary, and the leaderboard's facts about models.
 
 Source: main.py, modules/evaluation.py and app.py of
 https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c176c38/LongBench-Pro
@@ -19,8 +20,8 @@ https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c17
     MODEL/nonthinking_context-120000_bon-3_summary.json
     model_info.json                                             {MODEL: {"type", "context_length", "url"}}
 
-app.py shows the contents of its folder "output". The date of a summary is the run's, and an unknown window is
-left out of the names; app.py takes 0 for it.
+app.py shows the contents of its folder "output". A summary states the date of the run. File names leave out an unknown
+window, for which app.py takes 0.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
+from lbx.benchmarks.base.paper_tables import format_window
 from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error, require_references
 from lbx.benchmarks.base.predictions import (
     AnswerToExport,
@@ -43,12 +45,12 @@ from lbx.benchmarks.base.predictions import (
     differences,
     file_part,
 )
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES, headline, missing_category, report
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES, headline, missing_category, report
 from lbx.benchmarks.longbench_pro.tasks import LIMITS, TASK_OF, TASKS, TEXT_META
 
 _CODES = {"English": "en", "Chinese": "zh"}
 _MAX_ITERATIONS = 1000
-"""Largest ``bon_idx``: the report has numbers for each answer to a question up to it, whether or not they exist."""
+"""Largest accepted ``bon_idx``, because the report contains numbers for each iteration up to the largest one."""
 
 
 class LongBenchProFormat(PredictionFormat):
@@ -57,7 +59,7 @@ class LongBenchProFormat(PredictionFormat):
     score_keys = (*TEXT_META, "reference_is_no_text")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """Read rows; the times a question was asked must agree on it."""
+        """Parse the rows of a file. All rows of a question must describe it in the same way."""
         samples: dict[tuple[str, str], tuple[int, Sample, PredictionLine]] = {}
         answered: dict[tuple[str, str, int], PredictionLine] = {}
         predictions = []
@@ -83,11 +85,11 @@ class LongBenchProFormat(PredictionFormat):
             predictions.append(replace(prediction, iteration=iteration, reasoning=reasoning))
         return predictions
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         return sample.sample_id
 
     def file_name(self, model: str, task: str) -> str:
-        """Return MODEL.jsonl. main.py --only_eval expects the name that its other options make up."""
+        """File name MODEL.jsonl. (main.py --only_eval expects a name composed of its other options.)"""
         return f"{file_part(model)}.jsonl"
 
     def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
@@ -107,7 +109,7 @@ class LongBenchProFormat(PredictionFormat):
         return row
 
     def omission_reason(self, answer: AnswerToExport) -> str:
-        """Return "": every iteration has a row."""
+        """Return "", because every iteration is exported."""
         return ""
 
 
@@ -149,10 +151,10 @@ _DIMENSIONS = dict(
 
 
 def result_files(run: ScoredRun) -> dict[str, str]:
-    """Return the three files of the official scorer.
+    """Write the three files of the official scorer: {path: text}.
 
     Raises:
-        UsageError: evaluation.py would stop, or summaries lack the half of their score that needs a model.
+        UsageError: evaluation.py would stop, or summaries were scored without an embedding model.
     """
     if any(line.scored_sample.partial for line in run.lines):
         raise UsageError(
@@ -180,7 +182,9 @@ def result_files(run: ScoredRun) -> dict[str, str]:
     rows = ({**line.row(), "metric": headline(line.scored_sample)} for line in run.lines)
     info = {
         "type": run.metadata.get("type", "Thinking" if thinks else "Instruct"),
-        "context_length": run.metadata.get("context_length") or _window(run.settings.get("context_window")),
+        "context_length": run.metadata.get("context_length")
+        or format_window(run.settings.get("context_window"))
+        or "-",
         "url": run.metadata.get("url", ""),
     }
     return {
@@ -191,9 +195,9 @@ def result_files(run: ScoredRun) -> dict[str, str]:
 
 
 def join_model_info(path: str, first: str, second: str) -> str | None:
-    """Merge two texts of model_info.json; None for another file, or a damaged one.
+    """Merge two texts of model_info.json, or return None for another or a damaged file.
 
-    The first text's entry of a model stays, but a model of both types becomes "Mixed".
+    For a model in both texts the first counts, but if the types are Thinking and Instruct, the type becomes "Mixed".
     """
     if path != MODEL_INFO:
         return None
@@ -220,14 +224,6 @@ def _limit(run: ScoredRun) -> int | None:
         return int(match[1]) if match else None
     window = run.settings.get("context_window")
     return run.settings.get("max_prompt_tokens") or LIMITS.get(window or 0, window)
-
-
-def _window(tokens: int | None) -> str:
-    """Format a window as the leaderboard does: 128000 and 131072 are "128k"."""
-    for size, unit in ((10**6, "M"), (2**20, "M"), (1000, "k"), (1024, "k")):
-        if tokens and tokens % size == 0:
-            return f"{tokens // size}{unit}"
-    return str(tokens or "-")
 
 
 def _summary(run: ScoredRun, iterations: int) -> dict[str, Any]:

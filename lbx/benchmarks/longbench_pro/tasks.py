@@ -1,11 +1,10 @@
-"""Properties of each task of LongBench Pro: its official name and its metric; and its accepted answers.
+"""LongBench Pro's tasks (official names, metrics, accepted answers), and a reader of the rows of one task.
 
-LongBench Pro's data file, read a task at a time: half a gigabyte of one JSON array with all 25 tasks.
-
-Parsing all of it for each task would take longer than many reports, so one pass over the bytes finds the start and the
-task of each row. The pass relies on properties of valid JSON: inside a string a quotation mark follows
-a backslash, so ``"secondary_task":`` is always a key, and ``}, {"...":`` is always between two rows. If the
-counts of rows and keys differ, every row is parsed, and every error gets its file and line.
+The data file is one JSON array of half a gigabyte with all 25 tasks. Parsing all of it for each task would take longer
+than many reports, so one pass over the bytes finds the start and the task of each row. The pass relies on properties of
+valid JSON: inside a string a quotation mark follows a backslash, so ``"secondary_task":`` is always a key, and
+``}, {"...":`` is always between two rows. If the counts of rows and keys differ, every row is parsed, and every error
+names file and line.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ METRICS: dict[str, tuple[str, ...]] = {
     "subem": ("subem",),
     "summary": ("summary", "rouge_l", "rouge_l_unlimited", "similarity"),
 }
-"""Metrics stored by a task's kind. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
+"""{metric of a task: stored metrics}. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecondaryTask:
-    """A secondary task's official name, and its metric: a key of ``METRICS``."""
+    """Official name of a secondary task, and the metric, a key of ``METRICS``."""
 
     title: str
     metric: str
@@ -75,15 +74,15 @@ TASK_OF = {kind.title: task for task, kind in TASKS.items()}
 
 LONG_WINDOW = 262_144
 LIMITS = dict.fromkeys((*WINDOWS_OF_128K, 163_840, 202_752), 120_000) | {LONG_WINDOW: 224_000}
-"""The published runs' limits in tokens for models of 128k, 160k, 198k and 256k."""
+"""{context window: limit of the prompt}, in tokens, of the published runs for models of 128k, 160k, 198k and 256k."""
 
 TEXT_META = ("secondary_task", "primary_task", "token_length", "contextual_requirement", "difficulty")
 
 
 def accepted_answers(answer: object) -> tuple[tuple[str, ...], bool]:
-    """Return the references in any value of ``answer``, and whether the official code can read all of it.
+    """References in any value of ``answer``, and whether the official code can read all of the value.
 
-    A bare string counts as its characters, as there; any other value than a list of texts fails there.
+    As in that code, a bare string counts as its characters. It fails at any other value than a list of texts.
     """
     if not isinstance(answer, list | tuple | str):
         return (), False
@@ -100,7 +99,7 @@ _TAIL = re.compile(rb"[ \t\r\n]*\][ \t\r\n]*\Z")
 
 
 class RowSpan(NamedTuple):
-    """A row's place in the file: bytes from ``start`` to ``end``, its first line, its secondary task."""
+    """Position of a row in the file: bytes from ``start`` to ``end``, and first line, with the secondary task."""
 
     start: int
     end: int
@@ -109,26 +108,26 @@ class RowSpan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """All rows of the benchmark, numbered from 0 in the file's order.
+class DataFile:
+    """Rows of the benchmark's data file, numbered from 0 in the file's order.
 
     Attributes:
-        source: every row, in the bundle's form.
-        path: the JSON file; None if the bundle has the hub's parquet.
+        source: source of every row.
+        path: the JSON file, or None if the bundle contains the hub's parquet.
     """
 
     source: RowSource
     path: Path | None
 
     def counts(self) -> Mapping[str, int]:
-        """Return the number of rows of each secondary task. Raises BundleError."""
+        """Count the rows of each secondary task. Raises BundleError."""
         entries = self._entries()
         if entries is not None:
             return Counter(entry.task for entry in entries)
         return Counter(row.get(_FIELD, str) for row in self.source.rows())
 
     def rows(self, task: str) -> Iterator[tuple[int, DataRow]]:
-        """Yield the rows of one secondary task with their numbers. Raises BundleError."""
+        """Yield (number, row) of one secondary task. Raises BundleError."""
         entries = self._entries()
         if entries is None or self.path is None:
             yield from ((at, row) for at, row in enumerate(self.source.rows()) if row.get(_FIELD, str) == task)
@@ -149,15 +148,15 @@ class Data:
             raise damaged_file_error(str(self.path), str(exc)) from exc
 
 
-def find_data(folder: Path | None) -> Data | None:
-    """Return the data in a dataset's snapshot: JSON array, JSON lines or the hub's parquet; None without any."""
+def find_data(folder: Path | None) -> DataFile | None:
+    """Find the data in a dataset's snapshot: a JSON array, JSON lines or the hub's parquet, or None without data."""
     if folder is None:
         return None
     path = folder / FILE
     if not path.is_file():
         parquet = find_parquet(folder, "default")
-        return Data(parquet, None) if parquet else None
-    return Data(json_rows(path, _FIELD), path)
+        return DataFile(parquet, None) if parquet else None
+    return DataFile(json_rows(path, _FIELD), path)
 
 
 def _parse_row(path: Path, entry: RowSpan, content: bytes) -> DataRow:
@@ -177,7 +176,7 @@ def _parse_row(path: Path, entry: RowSpan, content: bytes) -> DataRow:
 
 @lru_cache(maxsize=8)
 def _index_rows(path: Path, mtime_ns: int, size: int) -> tuple[RowSpan, ...] | None:
-    """Return the places of the rows; None if they cannot be found without parsing."""
+    """Find the positions of the rows, or None if they cannot be found without parsing."""
     with open_input(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         spans = _array_spans(view) if _HEAD.match(view) else _line_spans(view)
         keys = list(_keys(view))

@@ -1,10 +1,9 @@
 """Chinese words: jieba 0.42.1 with its own dictionary and HMM, as the official scripts call it.
 
-Two parts are not left to jieba. Its dictionary is read without the cache that it keeps in the temporary folder: the
-next start-up would read any file that another user has put there. And the most probable states of characters outside
-of all words are computed here: jieba copies a path at every character, which takes 103 s for 100,000 of them (0.6 s
-here) and hours for a million. A whole LongBench scoring takes 1.5 to 2 times the CPU time of the faster jieba that was
-used before.
+lbx does two things without jieba. It reads the dictionary without jieba's cache in the temporary folder, because jieba
+would read any file that another user has put there. And it computes the most probable states of characters outside of
+all words, because jieba copies a path at every character, which takes 103 s for 100,000 characters (0.6 s here) and
+hours for a million. Scoring all of LongBench takes 1.5 to 2 times the CPU time that it took with the faster jieba.
 """
 
 from __future__ import annotations
@@ -19,11 +18,14 @@ from lbx.base.errors import LbxError
 _UNSEEN_LOG_PROBABILITY = -3.14e100
 """jieba's log probability of events that its HMM has never seen."""
 _PREVIOUS_STATES = {"B": "ES", "M": "MB", "S": "SE", "E": "BM"}
-"""The states that a character can follow: one that begins a word, is in the middle of one, is one, or ends one."""
+"""{state of a character: states that the character before can have}.
+
+B begins a word, M is in the middle of a word, E ends a word, and S is a word.
+"""
 
 
 def words(text: str) -> list[str]:
-    """Split a text into words; joined, they are the text again.
+    """Split a text into words that, joined, are the text again.
 
     Raises:
         LbxError: jieba's data is missing.
@@ -60,7 +62,7 @@ def _viterbi(
     """Compute ``jieba.finalseg.viterbi``, up to rounding, storing only the previous state of each character.
 
     Returns:
-        Log probability of the most probable path, and its state for each character.
+        Log probability of the most probable path, and the path's state for each character.
     """
     scores = {state: start[state] + emission[state].get(run[0], _UNSEEN_LOG_PROBABILITY) for state in states}
     came_from = []

@@ -2,8 +2,8 @@
 
 Source: the process_* functions of
 https://github.com/OpenLMLab/LEval/blob/cd34b050269148aed75acbbe4a599873ad0f37e9/Evaluation/auto_eval.py
-and exact_match_score of .../Evaluation/em.py. The official scripts stop with an exception on some input;
-here such a function returns None, and the caller scores 0.
+and exact_match_score of .../Evaluation/em.py. Where the official scripts stop with an exception, the function here
+returns None, and the caller scores 0.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def choice_answer(output: str, *, several: bool) -> str:
 
     Args:
         output: the model's answer.
-        several: whether several options may be right (coursera); otherwise the first A to D anywhere counts.
+        several: whether several options may be right (coursera). Otherwise the first A to D anywhere counts.
 
     Returns:
-        Letters; "A" if none can be found, "None" for a blank answer.
+        Letters, "A" if none can be found, or "None" for a blank answer.
     """
     if not output.strip():
         return "None"
@@ -45,7 +45,7 @@ def choice_answer(output: str, *, several: bool) -> str:
 
 
 def choice_reference(reference: str) -> str | None:
-    """Return the letters in the reference's first word; "A" without any, None for a blank reference."""
+    """Extract the letters of the reference's first word, "A" if there are none, or None for a blank reference."""
     words = reference.split()
     return "".join(sign for sign in words[0] if sign in _LETTERS) or "A" if words else None
 
@@ -53,7 +53,7 @@ def choice_reference(reference: str) -> str | None:
 def math_answer(text: str) -> str:
     """Extract the digits after the first "The answer is ", else of the last word with a digit in the first paragraph.
 
-    Digits stop at "."; sign, "," and "/" are dropped.
+    Digits end at ".". Sign, "," and "/" are dropped.
     """
     match = _ANSWER_IS.search(text)
     if match:
@@ -65,10 +65,10 @@ def math_answer(text: str) -> str:
 
 
 def code_answer(output: str, reference: str) -> str:
-    """Extract the program's output: the last words, or those after the last "the final output".
+    """Extract the program's output from an answer: the last words, or those after the last "the final output".
 
-    It keeps three words more than the raw reference has. The phrases in ``_CODE_NOISE`` are cut out of the
-    middle of words too ("this" becomes "th"), as in the official script.
+    The result contains three words more than the raw reference. The phrases in ``_CODE_NOISE`` are cut out of the
+    middle of words, too ("this" becomes "th"), as in the official script.
     """
     text = code_reference(output)
     for noise in _CODE_NOISE:
@@ -80,7 +80,7 @@ def code_answer(output: str, reference: str) -> str:
 
 
 def code_reference(text: str) -> str:
-    r"""Return the text on one line, without "," "'" "\" and ".0" ("1.05" becomes "15"), brackets pulled together."""
+    r"""Normalise a text to one line without "," "'" "\" and ".0" ("1.05" becomes "15"), and join brackets."""
     text = _SPACES.sub(" ", text)
     for old, new in ((",", ""), ("'", ""), ("\\", ""), (".0", ""), ("] [", "]["), ("[ [", "[["), ("] ]", "]]")):
         text = text.replace(old, new)
@@ -88,14 +88,17 @@ def code_reference(text: str) -> str:
 
 
 def statement_reference(reference: str) -> tuple[str, str] | None:
-    """Parse "True [fact: False]" into ("true", "false"): by the story, and in fact. None without "[fact:"."""
+    """Parse "True [fact: False]" into ("true", "false"): by the story, and in fact. Returns None without "[fact:"."""
     loyalty, marker, fact = reference.lower().partition("[fact:")
     # Officially everything up to a second marker, less its last character, which should be "]".
     return (loyalty.strip(), fact.split("[fact:")[0][:-1].strip()) if marker else None
 
 
 def statement_answer(output: str) -> tuple[str, str] | None:
-    """Extract both truth values: the first word with "true" or "false" in each half, else "<error>"."""
+    """Extract both truth values of an answer: the first word with "true" or "false" before and after "[fact:".
+
+    Where there is no such word, the value is "<error>".
+    """
     halves = statement_reference(output)
     return (_truth(halves[0]), _truth(halves[1])) if halves else None
 
@@ -103,9 +106,9 @@ def statement_answer(output: str) -> tuple[str, str] | None:
 def exact_match(prediction: str, reference: str) -> float:
     """Score an answer and a reference prepared by the functions above: 1, 0.25 or 0.
 
-    A reference of letters A to D must be matched exactly; a prediction of only some of its letters gets 0.25. Other
-    references are compared as numbers if both are numbers, else they must be part of the prediction, ignoring spaces
-    and case.
+    A reference of letters A to D must be matched exactly. A prediction of only some of its letters gets 0.25. Other
+    references are compared as numbers if both texts are numbers. Otherwise the prediction must contain the reference,
+    ignoring spaces and case.
     """
     expected = _normalize(reference)
     if _LETTERS.issuperset(expected):

@@ -27,24 +27,24 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def qa_f1(prediction: str, references: Sequence[str]) -> float:
-    """Return the best F1 of lower-case English words without punctuation and articles; 0 without references."""
+    """Best F1 over the references, of lower-case English words without punctuation and articles, or 0 without any."""
     predicted = english_tokens(prediction)
     return max((token_f1(predicted, english_tokens(reference)) for reference in references), default=0.0)
 
 
 def qa_f1_zh(prediction: str, references: Sequence[str]) -> float:
-    """Return the best F1 of jieba's words without punctuation and spaces; 0 without references."""
+    """Best F1 over the references, of jieba's words without punctuation and spaces. 0 without references."""
     predicted = chinese_tokens(prediction)
     return max((token_f1(predicted, chinese_tokens(reference)) for reference in references), default=0.0)
 
 
 def english_tokens(text: str) -> list[str]:
-    """Return lower-case words, ASCII punctuation deleted (so "don't" is "dont"), then the articles dropped."""
+    """Split an English text into lower-case words, without ASCII punctuation ("don't" is "dont") and articles."""
     return without_articles(text.lower().translate(_ASCII_PUNCTUATION)).split()
 
 
 def chinese_tokens(text: str) -> list[str]:
-    """Return jieba's words, each lower-cased and stripped of punctuation and spaces, the empty ones dropped."""
+    """Split a Chinese text into jieba's words in lower case, without punctuation, spaces and empty words."""
     # Split first, strip after: punctuation and case influence jieba's word boundaries.
     cleaned = ("".join(word.lower().translate(_CHINESE_PUNCTUATION).split()) for word in chinese.words(text))
     return [word for word in cleaned if word]
@@ -59,14 +59,14 @@ def without_punctuation(text: str) -> str:
 
 
 def token_f1(prediction_tokens: Sequence[str], reference_tokens: Sequence[str]) -> float:
-    """Return F1 of two bags of tokens, in 0..1; 0 without common tokens, also for two empty bags."""
+    """F1 of two bags of tokens, in 0..1. It is 0 without common tokens, also for two empty bags."""
     return f_measure(
         (Counter(prediction_tokens) & Counter(reference_tokens)).total(), len(prediction_tokens), len(reference_tokens)
     )
 
 
 def f_measure(common_count: int, prediction_count: int, reference_count: int) -> float:
-    """Return the harmonic mean of precision and recall, from counts; 0 without common tokens."""
+    """Harmonic mean of precision and recall, from counts of tokens. It is 0 without common tokens."""
     if not common_count:
         return 0.0
     precision, recall = common_count / prediction_count, common_count / reference_count

@@ -1,7 +1,7 @@
 """F1 with a keyword gate, and ROUGE-L without stop words: LV-Eval's metrics.
 
-An answer must first name enough of the answer's keywords; only then does its F1 count, so that an answer of only
-common words scores 0. Stop words are the official blacklists; the code is their only source.
+An answer must first name enough of the reference's keywords. Only then does the F1 count, so that an answer of only
+common words scores 0. Stop words are the official blacklists, which are published only in the code.
 
 Source: qa_f1_score_with_gold_ans, qa_f1_zh_score_with_gold_ans and rouge_zh_score_blacklist of
 https://github.com/infinigence/LVEval/blob/63e7ae939bd347c76b2cdb1cebfb216faca26897/metrics.py . Details of that code:
@@ -41,24 +41,24 @@ STOP_WORDS_CHINESE = _word_set(
 )
 THRESHOLD_ENGLISH = 0.2
 THRESHOLD_CHINESE = 0.4
-"""Share of the keywords that opens the gate."""
+"""Share of the keywords that an answer must name, in English and in Chinese."""
 
 FRAMES = rouge.FRAMES_CHINESE
-"""Deepest recursion that works officially on CPython 3.11 to 3.13, as in ``rouge_l``."""
+"""Deepest recursion of ROUGE-L that works officially on CPython 3.11 to 3.13."""
 
 NO_KEYWORDS = "The keywords have no word left to look for, for which the official script divides by zero."
 
 
 @dataclass(frozen=True, slots=True)
 class KeywordF1:
-    """Three F1 values of one answer, in 0..1.
+    """F1 values of one answer, in 0..1.
 
     Attributes:
-        official: over all words; 0 if the gate is closed.
-        paper: without stop words; 0 if the gate is closed.
-        f1_without_gate: over all words, regardless of keywords.
-        recall: share of keywords in the answer; None without a gate.
-        error: reason why the official script would stop here; ``official`` and ``paper`` are 0 then.
+        official: F1 over all words, or 0 if the answer names too few keywords.
+        paper: F1 without stop words, or 0 if the answer names too few keywords.
+        f1_without_gate: F1 over all words, regardless of keywords.
+        recall: share of keywords in the answer, or None without keywords.
+        error: reason why the official script would stop at the answer. ``official`` and ``paper`` are then 0.
     """
 
     official: float
@@ -69,7 +69,7 @@ class KeywordF1:
 
 
 def keyword_f1(prediction: str, reference: str, keywords: str | None) -> KeywordF1:
-    """Score an English answer; no keywords (None or "") means no gate."""
+    """Score an English answer. Without keywords (None or "") there is no gate."""
     return _score_with_gate(
         f1.english_tokens(prediction),
         f1.english_tokens(reference),
@@ -80,7 +80,7 @@ def keyword_f1(prediction: str, reference: str, keywords: str | None) -> Keyword
 
 
 def keyword_f1_zh(prediction: str, reference: str, keywords: str | None) -> KeywordF1:
-    """Score a Chinese answer; no keywords (None or "") means the reference's words."""
+    """Score a Chinese answer. Without keywords (None or "") the reference's words are the keywords."""
     expected = f1.chinese_tokens(reference)
     if keywords:
         keyword_tokens: list[str] | None = f1.chinese_tokens(keywords)
@@ -92,7 +92,7 @@ def keyword_f1_zh(prediction: str, reference: str, keywords: str | None) -> Keyw
 
 
 def rouge_l_zh(prediction: str, reference: str) -> rouge.RougeL:
-    """Return ROUGE-L of Chinese words without stop words."""
+    """ROUGE-L of Chinese words without stop words."""
     return rouge.rouge_l(_without_stop_words(prediction), [_without_stop_words(reference)], frame_limit=FRAMES)
 
 
@@ -120,7 +120,10 @@ def _score_with_gate(
 
 
 def _without_stop_words(text: str) -> str:
-    """Join the words without stop words by spaces. Splitting, joining and splitting again can make smaller words."""
+    """Split a text into words, drop stop words, and join the rest by spaces.
+
+    Splitting, joining and splitting again can give smaller words.
+    """
     spaced = rouge.join_words(text)
     words = [word for word in f1.chinese_tokens(spaced) if word not in STOP_WORDS_CHINESE]
     if words:

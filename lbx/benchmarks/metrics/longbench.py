@@ -5,9 +5,9 @@ https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e
 and extract_answer of https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e/pred.py
 
 Numbers are runs of ``\d`` compared as text: "03" differs from "3", and a full-width digit is a digit but never right.
-Lines of code are compared by the ratio of fuzzywuzzy 0.18.0 without a Levenshtein package, which the official
-requirements give: difflib's, and cydifflib is the same, compiled. (python-Levenshtein gives other numbers, which are
-not mixed in here.)
+Lines of code are compared by the ratio of fuzzywuzzy 0.18.0 without a Levenshtein package, as the official
+requirements install it. That is difflib's ratio, which cydifflib computes in compiled code. (With python-Levenshtein
+the numbers would differ.)
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _PARAGRAPH = {"en": re.compile(r"Paragraph (\d+)"), "zh": re.compile(r"段落(\d
 
 
 def count(prediction: str, references: Sequence[str]) -> float:
-    """Return the share of the numbers in the prediction that equal the reference; the best reference counts."""
+    """Share of the numbers in a prediction that equal the reference, for the best of the references."""
     return max((_share_of_numbers(prediction, reference) for reference in references), default=0.0)
 
 
 def retrieval(prediction: str, references: Sequence[str], *, language: str) -> float:
-    """Return the share of numbers that equal the reference's paragraph ("Paragraph 3"; "段落3" in "zh").
+    """Share of the numbers in a prediction that equal the reference's paragraph ("Paragraph 3", or "段落3" in "zh").
 
-    Any reference without a paragraph number makes it 0: there the official script stops with an IndexError.
+    It is 0 if any reference states no paragraph, at which the official script stops with an IndexError.
     """
     paragraphs = [paragraph(reference, language) for reference in references]
     return count(prediction, [number for number in paragraphs if number]) if all(paragraphs) else 0.0
 
 
 def paragraph(reference: str, language: str) -> str | None:
-    """Return the paragraph number in a reference, verbatim; None without one."""
+    """Extract the paragraph number of a reference, verbatim, or None without one."""
     match = _PARAGRAPH[language].search(reference)
     return match.group(1) if match else None
 
@@ -47,11 +47,11 @@ def _share_of_numbers(prediction: str, reference: str) -> float:
 
 
 def classification(prediction: str, references: Sequence[str], classes: Sequence[str]) -> float:
-    """Return 1 / the number of classes the prediction names, if the reference is among them; the best reference counts.
+    """Score a named class: 1 / the number of classes that the prediction names, if the reference is among them.
 
     Args:
         prediction: text, already cut to its first line where the benchmark does so.
-        references: class names; an empty list gives 0.
+        references: class names, of which the best counts. An empty list gives 0.
         classes: every class name, in the data's order.
     """
     predicted_classes = [name for name in classes if name in prediction]
@@ -71,7 +71,7 @@ def _share_of_classes(predicted_classes: Sequence[str], reference: str) -> float
 
 
 def edit_similarity(line: str, references: Sequence[str]) -> float:
-    """Return the similarity in whole hundredths, 0..1, of the best reference; 0 without any.
+    """Similarity of a line of code to the best reference, in whole hundredths of 0..1. It is 0 without references.
 
     Args:
         line: the answer's ``code_line``.
@@ -81,7 +81,10 @@ def edit_similarity(line: str, references: Sequence[str]) -> float:
 
 
 def code_line(output: str) -> str:
-    r"""Return the first line without `, # and //, after leading "\n"; "" without any. A line of spaces counts."""
+    r"""Extract the first line that contains no `, # or //, after leading "\n", or "" without one.
+
+    A line of spaces counts.
+    """
     for line in output.lstrip("\n").split("\n"):
         if "`" not in line and "#" not in line and "//" not in line:
             return line
@@ -105,7 +108,7 @@ _BARE = re.compile(r"The correct answer is ([A-D])")
 
 
 def chosen_letter(output: str) -> str | None:
-    """Extract A, B, C or D; None if the answer lacks the requested wording.
+    """Extract the chosen letter of an answer, A, B, C or D, or None if the answer lacks the requested wording.
 
     A parenthesised letter anywhere beats a bare one before it, and a bare one may begin a word ("is Apple" is A).
     """

@@ -1,10 +1,10 @@
-r"""LongBench Pro's metrics. They raise no error on any text.
+r"""LongBench Pro's metrics, which never raise on any text.
 
 Source: caskcsg/longcontext, LongBench-Pro/modules/utils.py at 88fbeb85.
 
-Answers have one item per line, after a marker, and are compared in lower case with white space folded. NDCG is
-pytrec_eval's; ``ndcg`` describes the rules of trec_eval that affect a score. A summary's metric is half similarity by
-an embedding model, half ROUGE-L, each for the best reference; it ignores the marker: the whole output is the summary.
+An answer states one item per line, after a marker, and is compared in lower case with white space folded. NDCG is
+pytrec_eval's. ``ndcg`` describes the rules of trec_eval that affect a score. The metric of summaries is half similarity
+by an embedding model, half ROUGE-L, each for the best reference. The whole output is the summary, with any marker.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _NUL = "\0"
 
 
 def ndcg(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Return NDCG at len(references): the first reference is worth most, the last is worth 1.
+    """NDCG of an answer's lines at rank len(references): the first reference is worth most, the last is worth 1.
 
-    A repeated item counts once, at its last place, but every reference adds to the cutoff. Ids end at a NUL, like C
-    strings; two that differ only after it make trec_eval give up on the query: 0.
+    A repeated item counts once, at its last rank, but every reference adds to the cutoff. Ids end at a NUL, like C
+    strings. If two ids differ only after a NUL, trec_eval gives up on the query, and the value is 0.
 
     Returns:
-        In 0..1, equal to trec_eval's sum to the last digit; 0 without references.
+        Value in 0..1, equal to trec_eval's sum to the last digit, or 0 without references.
     """
     if not references or not lines:
         return 0.0
@@ -61,13 +61,13 @@ def _ambiguous(items: Mapping[str, int]) -> bool:
 
 
 def pairwise_accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Return the number of reference pairs in the right order among the lines, over that of all line pairs.
+    """Number of pairs of references whose lines are in the right order, divided by the number of pairs of lines.
 
-    Blank and repeated lines increase the denominator; the last place of a repeated line counts. Repeated references
-    count as separate pairs, so that the value can exceed 1, which is officially a failure.
+    Blank and repeated lines increase the denominator. The last position of a repeated line counts. Repeated references
+    count as separate pairs, so the value can exceed 1, which is officially a failure.
 
     Returns:
-        At least 0; 0 without pairs.
+        Value of at least 0, which is 0 without pairs.
     """
     if len(references) < 2 or len(lines) < 2:
         return 0.0
@@ -84,7 +84,7 @@ MARKERS = ("[Answer]", "[答案]")
 
 
 def answer_area(text: str) -> str:
-    """Return the text after the last "[Answer]", or else after the last "[答案]"; the whole text without either.
+    """Extract the text after the last "[Answer]", or else after the last "[答案]", or else the whole text.
 
     The English marker wins regardless of the order, also in a Chinese answer.
     """
@@ -96,28 +96,28 @@ def answer_area(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return the text in lower case, each run of white space as one space, none at the ends."""
+    """Fold a text for comparison: lower case, each run of white space as one space, none at the ends."""
     return " ".join(text.lower().split())
 
 
 def answer_lines(output: str) -> list[str]:
-    """Return the answer area's lines, folded; blank ones count. An output without text is one blank line."""
+    """Split the answer area of an output into folded lines, blank ones included. An empty output is one blank line."""
     return [" ".join(line.split()) for line in answer_area(output).lower().split("\n")]
 
 
 def accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Return whether the first line is the first reference (1 or 0), as folded texts."""
+    """Score the first line of an answer: 1 if it equals the first reference, as folded texts, or else 0."""
     return float(bool(references) and bool(lines) and references[0] == lines[0])
 
 
 def set_f1(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Return F1 of references and lines as sets: repeated lines count once, and order is ignored."""
+    """F1 of references and lines as sets: repeated lines count once, and order is ignored."""
     expected, answers = set(references), set(lines)
     return f_measure(len(expected & answers), len(answers), len(expected))
 
 
 def substring_match(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Return the share of references that equal one of the lines ("SubEM"); a repeated reference counts each time."""
+    """Share of the references that equal one of the lines ("SubEM"). A repeated reference counts each time."""
     if not references:
         return 0.0
     lines_given = set(lines)
@@ -129,11 +129,11 @@ FRAMES = 987
 
 
 class SummaryRouge(NamedTuple):
-    """ROUGE-L of the best of several references, in 0..1.
+    """ROUGE-L of a summary for the best reference, in 0..1.
 
     Attributes:
         official: value of the official run: 0 for all references as soon as one of them is too long for the package's
-            recursion or has no sentence.
+            recursion or contains no sentence.
         without_limit: value without the recursion limit.
     """
 
@@ -142,7 +142,7 @@ class SummaryRouge(NamedTuple):
 
 
 def summary_rouge(text: str, references: Sequence[str], *, language: str) -> SummaryRouge:
-    """Return ROUGE-L of a folded text against folded references; Chinese ("zh") is cut into words first."""
+    """ROUGE-L of a folded text against folded references. Chinese ("zh") is split into words first."""
     if not references or any(_no_sentence(piece, language) for piece in (text, *references)):
         return SummaryRouge(0.0, 0.0)
     if language == "zh":
@@ -153,15 +153,15 @@ def summary_rouge(text: str, references: Sequence[str], *, language: str) -> Sum
 
 
 def _no_sentence(text: str, language: str) -> bool:
-    """Return whether there is no text between the dots, which ``rouge`` refuses."""
+    """Whether a text contains only dots, which ``rouge`` refuses."""
     if text.strip("."):
         return False
     return language != "zh" or not " ".join(chinese.words(text)).strip(".")
 
 
 def summary(similarity: float, rouge: float) -> float:
-    """Combine both halves of a summary's score.
+    """Combine similarity and ROUGE-L into the score of a summary.
 
-    The result is outside of 0..1 (officially a failure) if the similarity is far outside of it, or NaN.
+    The result is outside of 0..1 (officially a failure) if the similarity is far outside of 0..1, or NaN.
     """
     return 0.5 * similarity + 0.5 * rouge

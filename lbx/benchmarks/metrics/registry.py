@@ -1,4 +1,4 @@
-"""Metrics by the names that user-defined benchmarks use.
+"""Registry of the metrics for custom benchmarks, by name.
 
 Text in Chinese ("zh") is split into words by jieba, every other language at its spaces.
 """
@@ -14,16 +14,16 @@ from lbx.benchmarks.metrics import f1, longbench, rouge
 from lbx.benchmarks.metrics.stated_choice import stated_choice
 
 VERSION = 3
-"""Version, incremented whenever a change of code can change a score."""
+"""Version of these metrics, incremented whenever a change of code can change a score."""
 
 
 class ScoringTarget(NamedTuple):
-    """Part of a sample that its answers are scored against.
+    """Accepted answers to a question, and settings of the task that scoring needs.
 
     Attributes:
-        references: accepted answers; letters if the question has choices.
-        choices: {letter: text}; empty without any.
-        answer_cues: the task's own phrases that announce the chosen option.
+        references: accepted answers, as letters for a question with choices.
+        choices: {letter: text}, or {} for a question without choices.
+        answer_cues: the task's phrases that announce the chosen option.
     """
 
     references: Sequence[str]
@@ -33,40 +33,43 @@ class ScoringTarget(NamedTuple):
 
 
 class MetricResult(NamedTuple):
-    """Metric value in 0..1, and the extracted answer; None if the whole output is the answer, "" if none was found."""
+    """Metric value in 0..1, and the extracted answer.
+
+    ``extracted`` is None if the whole output is the answer, and "" if no answer was found.
+    """
 
     value: float
     extracted: str | None = None
 
 
 def exact_match(output: str, target: ScoringTarget) -> MetricResult:
-    """Return whether the answer equals a reference, ignoring case, punctuation and English articles before a word."""
+    """Score 1 if the answer equals a reference, ignoring case, punctuation and English articles before a word."""
     answer = _normalize(output, target.language)
     references = (_normalize(reference, target.language) for reference in target.references)
     return MetricResult(float(bool(answer) and answer in references))
 
 
 def contains(output: str, target: ScoringTarget) -> MetricResult:
-    """Return whether the answer contains a reference, ignoring case and the length of white space."""
+    """Score 1 if the answer contains a reference, ignoring case and the length of white space."""
     text = _join_words(fold_characters(output), target.language)
     references = (_join_words(fold_characters(reference), target.language) for reference in target.references)
     return MetricResult(float(any(reference and reference in text for reference in references)))
 
 
 def accuracy(output: str, target: ScoringTarget) -> MetricResult:
-    """Return whether the answer states the right option."""
+    """Score 1 if the answer states the right option."""
     letter = stated_choice(output, target.choices, target.language, target.answer_cues)
     return MetricResult(float(letter in target.references), letter or "")
 
 
 def first_line(output: str, target: ScoringTarget) -> MetricResult:
-    """Return ``exact_match`` of the first line that is not blank."""
+    """Score the first line that is not blank by ``exact_match``."""
     line = next((line for line in output.splitlines() if fold_characters(line).strip()), "")
     return exact_match(line, target)._replace(extracted=line)
 
 
 def _f1(output: str, target: ScoringTarget) -> MetricResult:
-    """Return LongBench's F1, or ``exact_match`` for a reference without words by its rules, such as "A" or "+"."""
+    """Score by LongBench's F1, or by ``exact_match`` for references without words to F1, such as "A" or "+"."""
     chinese = target.language == "zh"
     tokens = f1.chinese_tokens if chinese else f1.english_tokens
     worded = [reference for reference in target.references if tokens(reference)]
@@ -98,7 +101,7 @@ METRICS: dict[str, Callable[[str, ScoringTarget], MetricResult]] = {
     "edit_similarity": _edit_similarity,
     "count": lambda output, target: MetricResult(longbench.count(output, target.references)),
 }
-"""rouge_l is LongBench's, with the official run's recursion limit, rouge1, rouge2 and rougeL are L-Eval's (English)."""
+"""{name: metric}. rouge_l is LongBench's, with the official recursion limit. rouge1, rouge2, rougeL are L-Eval's."""
 _LATIN_ONLY = ("rouge1", "rouge2", "rougeL")
 
 
@@ -120,7 +123,7 @@ _SIGNS = str.maketrans(
     | dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-")
     | {"\u2044": "/", "\u2215": "/", "\u301c": "~"}
 )
-"""Quotation marks, apostrophes and primes; hyphens, the en dash and the minus sign; slashes; the wave dash."""
+"""{character: ASCII character}, for quotation marks, apostrophes, primes, hyphens, dashes, minus signs and slashes."""
 _LONG_DASH = re.compile(r"(?<=\w)[\u2014\u2015]|[\u2014\u2015](?!\d)")
 """Long dashes, except before a number that follows no word: that dash begins a quotation or a list entry."""
 _ELLIPSIS = re.compile(r"\.{2,}")
@@ -138,9 +141,9 @@ _NUMBER_BOUNDARY = re.compile(
 
 
 def fold_characters(text: str) -> str:
-    """Return a text in which different ways to write the same characters are equal, for comparison.
+    """Fold different ways to write the same characters into one, for comparison of texts.
 
-    Compatibility forms (NFKC), case, dashes and quotation marks become one form, and invisible characters are dropped.
+    Compatibility characters (NFKC), case, dashes and quotation marks are unified, and invisible characters are dropped.
     Numbers keep their values: "10²" becomes "10^2", and "1½" becomes "1 1/2".
     """
     if text.isascii():
@@ -153,13 +156,13 @@ def fold_characters(text: str) -> str:
 
 
 def _join_words(text: str, language: str) -> str:
-    """Return the text with single spaces; in an unspaced language only those between digits."""
+    """Join the words of a text by single spaces, in an unspaced language only between digits."""
     joined = " ".join(text.split())
     return re.sub(r"(?<!\d) | (?!\d)", "", joined) if language.partition("-")[0] in _UNSPACED else joined
 
 
 def _normalize(text: str, language: str) -> str:
-    """Normalise a text for ``exact_match``; punctuation remains only in a text that is all punctuation."""
+    """Normalise a text for ``exact_match``. Punctuation remains only in a text that is all punctuation."""
     folded = _ELLIPSIS.sub("\u2026", fold_characters(text))
     worded = _ARTICLE.sub("", folded) if language.partition("-")[0] == "en" else folded
     characters = "".join(sign for index, sign in enumerate(worded) if not _is_punctuation(worded, index, language))
@@ -167,7 +170,7 @@ def _normalize(text: str, language: str) -> str:
 
 
 def _is_punctuation(text: str, index: int, language: str) -> bool:
-    """Return whether a character is punctuation, and no part of a number: a sign, a point or another separator."""
+    """Whether a character is punctuation, and not the sign, point or other separator of a number."""
     sign, before, after = text[index], text[max(index - 4, 0) : index], text[index + 1 : index + 5]
     if unicodedata.category(sign)[0] != "P" and sign not in "^`~|":
         return False
@@ -180,7 +183,7 @@ def _is_punctuation(text: str, index: int, language: str) -> bool:
 
 
 def unscorable_reason(metric: str, reference: str, target: ScoringTarget) -> str:
-    """Return the reason why a metric cannot recognise right answers by a reference; "" if it can."""
+    """Reason why a metric cannot recognise right answers by a reference, or "" if it can."""
     letters = [sign for sign in reference if sign.isalpha()]
     if metric in _LATIN_ONLY and 2 * sum(sign.isascii() for sign in letters) < len(letters):
         return "it reads only the letters a to z, and digits"

@@ -1,4 +1,4 @@
-"""ROUGE in two versions of its authors' packages, and the longest common subsequence that they need.
+"""ROUGE as two packages compute it, and the longest common subsequence that both need.
 
 First, ROUGE-L of the ``rouge`` package 1.0.1 (pltrdy), summary level, on sets of unique tokens.
 
@@ -19,7 +19,7 @@ The words are that package's own: runs of a-z and 0-9 of the lower-cased text. R
 first ROUGE-L. The F of each is the package's ``fmeasure``, in 0..1; its arithmetic is done here,
 because its longest common subsequence is a table filled cell by cell in Python.
 
-Longest common subsequence of two token lists, one table row per big integer.
+The longest common subsequence of two token lists is computed with one big integer per row of the table.
 
 The usual table T[i, j] (length over the first i tokens of x and the first j of y) grows by 0 or 1 from one
 column to the next, so a row is a bit per column: bit j is set where T[i, j + 1] = T[i, j] + 1. Python's integers
@@ -44,11 +44,11 @@ from lbx.benchmarks.metrics import chinese
 from lbx.benchmarks.metrics.f1 import f_measure
 
 MAX_BITS = 1 << 29
-"""Bits to keep of positions, and again of rows (64 MiB each); the rest is recomputed."""
+"""Number of bits to store of positions, and of rows (64 MiB each). Further bits are computed again when needed."""
 
 
 def positions(tokens: Sequence[str]) -> Mapping[str, int]:
-    """Return the positions of each token as bits: bit j is set if ``tokens[j]`` is the token."""
+    """Positions of each token as bits of an integer: bit j is set if ``tokens[j]`` is the token."""
     if len(tokens) ** 2 > MAX_BITS:
         return _ManyPositions(tokens)
     masks: dict[str, int] = {}
@@ -58,10 +58,10 @@ def positions(tokens: Sequence[str]) -> Mapping[str, int]:
 
 
 def rows_upwards(tokens: Sequence[str], masks: Mapping[str, int], width: int) -> Iterator[int]:
-    """Yield the table's rows as step bits, from the last token of x to the first.
+    """Yield the rows of the table for x and y as step bits, from the last token of x to the first.
 
     Args:
-        tokens: tokens of x that are also in y: the row of any other token repeats the one above.
+        tokens: tokens of x that are also in y. (The row of any other token repeats the row above.)
         masks: ``positions(y)``.
         width: number of leading tokens of y that count.
     """
@@ -78,7 +78,7 @@ def rows_upwards(tokens: Sequence[str], masks: Mapping[str, int], width: int) ->
 
 
 def length(x: Sequence[str], y: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence."""
+    """Length of the longest common subsequence of two token lists."""
     if len(x) < len(y):
         x, y = y, x
     begin = _common_prefix_length(
@@ -116,9 +116,10 @@ def _last_row(tokens: Sequence[str], masks: Mapping[str, int], above: int, full:
 
 
 class _ManyPositions(Mapping[str, int]):
-    """``positions`` of a list with too many tokens to keep all as bits.
+    """``positions`` of a list with too many tokens to store the bits of all of them.
 
-    Frequently requested tokens are frequent ones, and stay; rare ones are quick to compute.
+    Bits of tokens that are often requested are cached. Those are frequent tokens, and bits of rare ones are quick to
+    compute.
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:
@@ -149,16 +150,17 @@ class _ManyPositions(Mapping[str, int]):
 
 FRAMES_ENGLISH = 991
 FRAMES_CHINESE = 990
-"""Deepest recursion that works officially on CPython 3.11 to 3.13: LongBench English; LongBench Chinese and LV-Eval."""
+"""Deepest recursion that works officially on CPython 3.11 to 3.13, in LongBench English, and in Chinese or LV-Eval."""
 
 
 @dataclass(frozen=True, slots=True)
 class RougeL:
-    """ROUGE-L of the best of several references, in 0..1.
+    """ROUGE-L of a prediction for the best reference, in 0..1.
 
     Attributes:
-        official: value of the official run: references beyond the recursion limit score 0.
-        frames: deepest recursion over all pairs of sentences; 0 without pairs.
+        official: value of the official run, in which references beyond the recursion limit score 0.
+        without_limit: value without the recursion limit.
+        frames: deepest recursion over all pairs of sentences, or 0 without pairs.
     """
 
     official: float
@@ -167,7 +169,7 @@ class RougeL:
 
 
 def rouge_l(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_ENGLISH) -> RougeL:
-    """Return ROUGE-L's F over whitespace tokens; 0 for an empty prediction or reference, or one of "." only."""
+    """F of ROUGE-L over whitespace tokens. It is 0 for a prediction or reference that is empty or only dots."""
     predicted = _Text(prediction)
     official = unlimited = 0.0
     deepest = 0
@@ -181,12 +183,12 @@ def rouge_l(prediction: str, references: Sequence[str], *, frame_limit: int = FR
 
 
 def rouge_l_zh(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_CHINESE) -> RougeL:
-    """Return ROUGE-L's F over jieba's words."""
+    """F of ROUGE-L over jieba's words."""
     return rouge_l(join_words(prediction), [join_words(reference) for reference in references], frame_limit=frame_limit)
 
 
 def join_words(text: str) -> str:
-    """Return jieba's words joined by spaces, as the official scripts hand them to ``rouge``."""
+    """Join jieba's words of a text by spaces, as the official scripts pass them to ``rouge``."""
     return " ".join(chinese.words(text))
 
 
@@ -202,10 +204,10 @@ class _Sentence:
 
 
 class _Text:
-    """Distinct sentences of a text, the longest first, and the positions of its tokens.
+    """Distinct sentences of a text, the longest first.
 
     Attributes:
-        holders: {token: numbers of the sentences with it, ascending}.
+        holders: {token: numbers of the sentences that contain it, ascending}.
     """
 
     def __init__(self, text: str) -> None:
@@ -218,7 +220,7 @@ class _Text:
 
 
 def _compare(prediction_text: _Text, reference_text: _Text) -> tuple[float, int]:
-    """Return F and the frames of the deepest recursion."""
+    """Compare two texts. Returns F and the frames of the deepest recursion."""
     if not prediction_text.sentences or not reference_text.sentences:
         return 0.0, 0
     union = _Union(prediction_text)
@@ -230,10 +232,10 @@ def _compare(prediction_text: _Text, reference_text: _Text) -> tuple[float, int]
 
 
 class _Union:
-    """Union of the subsequences of all pairs of sentences, from as few pairs as necessary.
+    """Union of the longest common subsequences of all pairs of sentences, from as few pairs as necessary.
 
-    Most pairs cannot change the result: all their common tokens are in the union already, and they are too short to
-    recurse deeper than an earlier pair.
+    Most pairs cannot change the result, because all common tokens are in the union already, and the sentences are too
+    short to recurse deeper than an earlier pair.
 
     Attributes:
         tokens: the union.
@@ -246,7 +248,7 @@ class _Union:
         self.deepest = 0
 
     def add(self, reference: _Sentence) -> None:
-        """Add the pairs of a reference's sentence with all sentences of the prediction."""
+        """Add the subsequences of a reference's sentence with all sentences of the prediction."""
         holders, candidates = self._prediction.holders, self._prediction.sentences
         shared = [token for token in reference.unique if token in holders]
         done: set[int] = set()
@@ -275,7 +277,7 @@ class _Union:
 
 
 def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str], int]:
-    """Return the tokens of the subsequence, and the recursion depth that the package would need for it.
+    """Find the tokens of the longest common subsequence, and the recursion depth that the package would need.
 
     At a cell with differing tokens, "the cell above is larger than the cell to the left" is true exactly if the row
     steps up at that column: a row's bits are enough for the backtrace. A run of moves to the left ends at the highest
@@ -317,7 +319,7 @@ def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str
 
 @dataclass(frozen=True, slots=True)
 class Rouge:
-    """F of unigrams, of bigrams and of the longest common subsequence, each the best of its references."""
+    """F of unigrams, of bigrams and of the longest common subsequence, each for the best reference."""
 
     rouge1: float
     rouge2: float
@@ -325,7 +327,7 @@ class Rouge:
 
 
 def rouge(prediction: str, references: Sequence[str]) -> Rouge:
-    """Compute the three scores; 0 without references, or without tokens on one side."""
+    """Compute L-Eval's three ROUGE scores of a prediction. They are 0 without references, or without tokens."""
     predicted = tokenize(prediction, None)
     best = Rouge(0.0, 0.0, 0.0)
     for reference in references:

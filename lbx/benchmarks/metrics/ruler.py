@@ -1,4 +1,4 @@
-r"""RULER's metrics: the references that a prediction contains.
+r"""RULER's metrics, which count the references that a prediction contains.
 
 Source: postprocess_pred of
 https://github.com/NVIDIA/RULER/blob/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a/scripts/eval/evaluate.py
@@ -24,13 +24,13 @@ def clean_prediction(prediction: str) -> str:
 
 
 def string_match_all(prediction: str, references: Sequence[str]) -> float:
-    """Return the share of the references that a cleaned prediction contains; 0.0 without references."""
+    """Share of the references that a cleaned prediction contains, or 0.0 without references."""
     matches = _matches(prediction, references)
     return sum(matches) / len(matches) if matches else 0.0
 
 
 def string_match_part(prediction: str, references: Sequence[str]) -> float:
-    """Return 1.0 if a cleaned prediction contains any of the references."""
+    """Score 1.0 if a cleaned prediction contains any of the references, or else 0.0."""
     return max(_matches(prediction, references), default=0.0)
 
 

@@ -1,12 +1,12 @@
-r"""The option that a free answer states: lbx's own rule, for benchmarks of one's own.
+r"""Rule that finds the option that a free answer states, for custom benchmarks with choices.
 
 1. A statement counts before a mention. Statements are "the answer is B", "Answer: B", "\boxed{B}",
    "<answer>B</answer>", "I choose B", "B is correct", a line that is only the letter, a first line such as
    "B. Tuesday", and the only option that a list of verdicts accepts ("A: no, B: yes"). The option's text may replace
    its letter, also at the beginning of the answer ("Yes, it does.").
 2. The last statement counts, unless the first sentence already states another option.
-3. Without a statement, a letter counts if every word of one letter in the answer can only mean this option, and its
-   sentence neither negates nor supposes it.
+3. Without a statement, a letter counts if every word of one letter in the answer can only mean this option, and the
+   sentence neither negates nor supposes the option.
 4. Ambiguous answers state no option: "B or C", "B. Monday" if Monday is option A, lines that begin with
    several letters. Denied options are not stated: "The answer is not B.", "B: not mentioned", "❌ B".
 5. A letter next to "/", "&", "+", a degree sign or a number is no option: "N/A", "R&D", "C++", "20 °C", "5 A". Nor is a
@@ -14,9 +14,8 @@ r"""The option that a free answer states: lbx's own rule, for benchmarks of one'
 
 All letters are alike: "A" and "I" count wherever "B" would, and "A dog" states no option because "B dog" states none.
 
-Words around a stated option are in the languages that models answer in. Each is a regular expression without groups.
-Words of scripts with spaces end at their letters' end; those of scripts without may be followed by anything, e.g. a
-letter ("答案B").
+Words around a stated option are in the languages that models answer in, as regular expressions without groups. A word
+of a script with spaces must not be followed by a letter. A word of a script without spaces may be, as in "答案B".
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ SUPPOSED = WordForms(
     r"nếu|jika|kalau",
     "如果|若|もし|만약|ถ้า",
 )
-"""Words that only suppose what their sentence says, or compare it."""
+"""Words that mark a sentence as an assumption or a comparison."""
 INSTEAD = WordForms(
     r"rather than|instead of|over|unlike|as opposed to|statt|anstatt|anstelle von|plutôt que|au lieu de|en lugar de|"
     r"en vez de|antes que|invece di|piuttosto che|em vez de|ao invés de|in plaats van|i stället för|i stedet for|"
@@ -129,7 +128,7 @@ AFTERWARDS = WordForms(
     "here|which|though|while|sein|wählen|sagen|nehmen|است|है|হল|होगा|olmalı|olur",
     "[项項选選吧啦了由对對正都均也で]|だ|と|に|の|を|が|は|も|입|이|번|를|을|로|가|은|는|예|라|ครับ|ค่ะ|ซึ่ง|ข้อ|ถูก",
 )
-"""Other words that may follow an option's letter; any further word makes the letter a word of a sentence."""
+"""Other words that may follow the letter of an option. Before any further word, a letter is a word of a sentence."""
 ARTICLE = WordForms("the|my|a|die|der|das|la|le|les|el|il|lo|o|de|den|het", "")
 ADVERB = WordForms(
     r"most|more|very|likely|probably|definitely|clearly|obviously|certainly|surely|indeed|so|then|simply|actually|just|still|"
@@ -207,26 +206,34 @@ class _Patterns(NamedTuple):
     """Patterns of stated options.
 
     Attributes:
-        announcement: words before a stated option; ``after_announcement`` are the ways in which its letter may follow.
-        choice_verb: "I choose" and its like; ``after_choice_verb`` as above.
-        before_text: text allowed between such words and an option's text; ``fillers`` may follow it.
+        announcement: words before a stated option.
+        after_announcement: ways in which the option's letter may follow an announcement.
+        choice_verb: "I choose" and similar words.
+        after_choice_verb: ways in which the option's letter may follow a choice verb.
+        before_text: text allowed between such words and an option's text.
+        fillers: words allowed after ``before_text``.
         judgement: "is correct", after an option.
-        label: beginning of a line with an option, and its text or a reason.
-        bare_line: a line that is only a letter.
-        letter: a letter that is no part of a word, a name or a quantity.
-        option_end: what may follow the letter of an option; ``statement_end`` if it is stated.
-        lead_in: what may come before a letter that is no part of a sentence.
-        text_end: what may follow an option's text at the beginning of an answer.
-        joint: words between options that are stated together; ``preceding_joint`` and
-            ``joint_end`` are those before an option that is judged.
-        alternative: a letter with the word that rejects it in favour of another.
-        scope: words after which a sentence states nothing further.
-        exclusion: the end of a clause that denies options; ``also`` of one that adds an option.
-        continuation: beginning of a sentence that continues the one before; ``sentence_end`` is the end of one.
+        label: beginning of a line with an option, followed by the option's text or a reason.
+        bare_line: line that is only a letter.
+        letter: letter that does not belong to a word, a name or a quantity.
+        option_end: signs and words that may follow the letter of an option.
+        statement_end: signs and words that may follow the letter of a stated option.
+        lead_in: text that may come before a letter outside of a sentence.
+        text_end: signs that may follow an option's text at the beginning of an answer.
+        joint: words between options that are stated together.
+        preceding_joint, joint_end: such words before an option that is judged.
+        alternative: letter with the word that rejects it in favour of another.
+        scope: words after which a sentence states no further option.
+        exclusion: end of a clause that denies options.
+        also: end of a clause that adds an option.
+        continuation: beginning of a sentence that continues the sentence before.
+        sentence_end: end of a sentence.
         denial: words that deny the option before them.
         negation: any word that negates or supposes.
-        after_letter: signs between an option and its verdict.
-        approval: a verdict that accepts an option; ``rejection`` rejects it, and ``mark`` is a sign before the option.
+        after_letter: signs between an option and the verdict on it.
+        approval: verdict that accepts an option.
+        rejection: verdict that rejects an option.
+        mark: sign before an option that accepts or rejects it.
     """
 
     announcement: re.Pattern[str]
@@ -311,7 +318,7 @@ def _patterns() -> _Patterns:
 
 
 def _strip_markup(text: str) -> str:
-    """Return the text without markup, in compatibility characters ("Ｂ" is "B"), with single spaces."""
+    """Normalise a text: without markup, in compatibility characters ("Ｂ" is "B"), with single spaces."""
     joined = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), _SUPERSCRIPT.sub("^", text.translate(_SIGNS)))
     return re.sub(r"[^\S\n]+", " ", _MARKUP.sub("", unicodedata.normalize("NFKC", joined)))
 
@@ -319,11 +326,11 @@ def _strip_markup(text: str) -> str:
 def stated_choice(
     output: str, choices: Mapping[str, str], language: str = "en", cues: Sequence[str] = ()
 ) -> str | None:
-    """Find the option that an answer states; None if it states none, or is ambiguous.
+    """Find the letter of the option that an answer states, or None if it states no option or is ambiguous.
 
     Args:
-        choices: {letter: text}, in their order.
-        language: of the task. Mentions count only in languages with known negations.
+        choices: {letter: text} in the question's order.
+        language: language of the task. Mentions count only in languages with known negations.
         cues: phrases after which an answer follows, in addition to the known ones.
     """
     answer = _Answer(_strip_markup(output).strip(), choices)
@@ -341,21 +348,21 @@ def stated_choice(
 
 
 class _Statement(NamedTuple):
-    """Place of a stated option; ``letter`` is "" if the statement is ambiguous."""
+    """Position and letter of a stated option. The letter is "" if the statement is ambiguous."""
 
     start: int
     letter: str
 
 
 class _OptionMatch(NamedTuple):
-    """An option found by its text, and the end of that text."""
+    """Option found by its text, and the end of that text."""
 
     letter: str
     end: int
 
 
 class _Answer:
-    """An answer without markup, searched for stated options."""
+    """Answer without markup, and the search for stated options in it."""
 
     def __init__(self, text: str, choices: Mapping[str, str]) -> None:
         self._letters = frozenset(choices)
@@ -370,7 +377,7 @@ class _Answer:
         self._lower_text = lowered if len(lowered) == len(self.text) else self.text
 
     def _replace_lettered_options(self, text: str) -> str:
-        """Replace the texts of options that contain a letter, such as "Both A and B", by their own letters."""
+        """Replace the texts of options that contain a letter, such as "Both A and B", by the options' letters."""
         lettered = {
             option: letter
             for option, letter in self._options
@@ -413,7 +420,7 @@ class _Answer:
             yield _Statement(self._mentions[0].start(), accepted[0])
 
     def line_statements(self) -> Iterator[_Statement]:
-        """Yield lines that state an option, unless others begin with another letter: those list the options."""
+        """Yield statements that are a line, unless lines begin with different letters, and so list the options."""
         patterns = _patterns()
         bare: list[_Statement] = []
         labelled: list[tuple[_Statement, bool]] = []
@@ -436,7 +443,7 @@ class _Answer:
         yield from self._opening_text()
 
     def _opening_text(self) -> Iterator[_Statement]:
-        """Yield the option whose text begins the answer, as in "Yes, it does."."""
+        """Yield the statement of an option at the beginning of the answer, as in "Yes, it does."."""
         option = self._option_at(self._skip(_OPENING, 0))
         end = _patterns().text_end.match(self.text, option.end) if option else None
         if not option or not end or (self.text[option.end - 1].isdigit() and end[0][-1:] in tuple(".:)")):
@@ -445,7 +452,7 @@ class _Answer:
             yield _Statement(0, "" if self._has_rival(option.end, option.letter) else option.letter)
 
     def only_mention(self) -> str | None:
-        """Return the letter that is mentioned, if no other letter is, and no sentence negates or supposes it."""
+        """Find the only letter that is mentioned, or None if there are more, or a sentence negates or supposes it."""
         text, mentions = self.text, self._mentions
         if len(mentions) > 1:
             text = _patterns().alternative.sub(lambda found: " " * len(found[0]), text)
@@ -466,7 +473,7 @@ class _Answer:
     def _statements_after(
         self, words: re.Pattern[str], ways: Sequence[re.Pattern[str]], is_sentence: bool = False
     ) -> Iterator[_Statement]:
-        """Yield statements of a letter, or else of a text, after any of some words.
+        """Yield statements of an option's letter, or else of an option's text, after matches of ``words``.
 
         Args:
             is_sentence: whether only an option's text that ends a clause counts: "it is true that" states nothing.
@@ -491,14 +498,14 @@ class _Answer:
                 yield _Statement(start, "" if self._has_rival(option.end, option.letter) else option.letter)
 
     def _is_statement(self, match: re.Match[str]) -> bool:
-        """Return whether an option's letter ends there or is followed by its text or by a known word."""
+        """Whether an option's letter is followed by an end, by the option's text or by a known word."""
         letter, end = match["letter"].upper(), match.end("letter")
         return letter in self._letters and bool(
             _patterns().statement_end.match(self.text, end) or self._option_letter(end + 1) == letter
         )
 
     def _is_mention(self, match: re.Match[str], text: str) -> bool:
-        """Return whether a letter that is no statement can still mean only an option."""
+        """Whether a letter outside of statements can mean only an option."""
         start, end = match.span()
         before = text[max(start - _MAX_WORDS_LENGTH, 0) : start]
         stripped = before.rstrip(" ([{\"'“:")
@@ -517,12 +524,12 @@ class _Answer:
             start = self._lower_text.find(option, start + len(option))
 
     def _is_denied(self, start: int, match: re.Match[str], end: int | None = None) -> bool:
-        """Return whether a statement is negated, only supposed, or a question.
+        """Whether a statement is negated, only supposed, or a question.
 
         Args:
-            start: where it starts.
-            match: its end, with the words in between as groups.
-            end: where it ends, if later than its match.
+            start: start of the statement.
+            match: end of the statement, with the words in between as groups.
+            end: end of the statement, if it is later than the match.
         """
         patterns, end = _patterns(), end or match.end()
         clause = _CLAUSE_END.split(self.text[max(start - _MAX_SENTENCE_LENGTH, 0) : start])[-1]
@@ -535,7 +542,7 @@ class _Answer:
         )
 
     def _has_denial(self, label: re.Match[str]) -> bool:
-        """Return whether the first clause after an option's label denies it, unless it is the option's own text."""
+        """Whether the first clause after an option's label denies the option. The option's text is no denial."""
         letter, end = label["letter"], label.end()
         if len(self._verdicts) > 1 or not self._verdicts.get(letter, True):
             return True
@@ -592,7 +599,7 @@ class _Answer:
         return match.end() if match else start
 
     def _read_letter(self, match: re.Match[str]) -> str:
-        """Return the letter that a pattern found; "" if an alternative follows, or another option's text."""
+        """Letter that a pattern found, or "" if an alternative or another option's text follows."""
         letter, end = match["letter"].upper(), match.end("letter")
         if found := self._option_at(match.start("letter")):
             return found.letter
@@ -604,7 +611,7 @@ class _Answer:
         return "" if self._has_rival(own_end, letter) else letter
 
     def _has_rival(self, end: int, letter: str) -> bool:
-        """Return whether the sentence of a stated option continues with another one, without denying it."""
+        """Whether the sentence of a stated option continues with another option, without denying that one."""
         patterns, text = _patterns(), self.text
         joined = patterns.joint.match(text, end)
         option = self._option_letter(joined.end()) if joined else None
@@ -631,14 +638,14 @@ class _Answer:
         return option.letter if option else None
 
     def _option_at(self, start: int) -> _OptionMatch | None:
-        """Return the option that has its text at a place, the longest of several."""
+        """Find the option with the longest text that starts at a position."""
         for option, letter in self._options:
             if self._lower_text.startswith(option, start) and self._has_boundaries(option, start):
                 return _OptionMatch(letter, start + len(option))
         return None
 
     def _option_up_to(self, end: int) -> _OptionMatch | None:
-        """Return the option that has its text just before a place, the longest of several."""
+        """Find the option with the longest text that ends at a position."""
         for option, letter in self._options:
             start = end - len(option)
             if start >= 0 and self._lower_text.startswith(option, start) and self._has_boundaries(option, start):
@@ -646,7 +653,7 @@ class _Answer:
         return None
 
     def _has_boundaries(self, option: str, start: int) -> bool:
-        """Return whether an option's text at a place is no part of a longer word or number."""
+        """Whether an option's text at a position does not continue a word or number."""
         end = start + len(option)
         if _IN_WORD.match(self.text, end) and _IN_WORD.match(option[-1]):
             return False
@@ -657,6 +664,6 @@ class _Answer:
         return not (option[-1].isdigit() and _IN_NUMBER_AFTER.match(self.text, end))
 
     def _full_line_option(self, start: int) -> str:
-        """Return the option with the text that fills the rest of a line; "" if none does."""
+        """Letter of the option with the text that fills the rest of a line, or "" without one."""
         found = self._option_at(self._skip(_OPENING, start))
         return found.letter if found and re.compile(_LINE_END).match(self.text, found.end) else ""

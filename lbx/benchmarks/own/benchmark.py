@@ -1,9 +1,9 @@
-"""A custom benchmark, from ``data/files/benchmarks/NAME`` of the bundle (see ``lbx.benchmarks.own.definition``).
+"""Custom benchmark, from ``data/files/benchmarks/NAME`` of the bundle (see ``lbx.benchmarks.own.definition``).
 
-An instance only has a name. Prompts are read from the bundle; the scoring rules are stored with each sample
+An instance stores only the name. Prompts are read from the bundle. The scoring rules are stored with each sample
 (``meta["metrics"]``), so that stored answers are scored and aggregated again without the bundle.
 
-Prediction files of a custom benchmark: a folder with {task}.jsonl.
+Prediction files of a custom benchmark are a folder with {task}.jsonl:
 
     {"id": "...", "output": "...", "question": "...", "references": ["..."], "reasoning": "only if there was some"}
 
@@ -49,10 +49,10 @@ from lbx.benchmarks.own.rows import count_samples, document_files, samples_in
 from lbx.options.asking import PLAIN, Mode
 
 FOLDER = "benchmarks"
-"""Folder of custom benchmarks in data/files, each in a folder of its name."""
+"""Folder in data/files with a folder for each custom benchmark, named like the benchmark."""
 
 _NON_EVIDENCE = frozenset({"yes", "no", "true", "false", "unanswerable"})
-"""Answers that judge the document; an occurrence of such a word in it is no evidence."""
+"""Answers that judge the document. Such a word in the document is no evidence."""
 
 
 @cached_by_mtime
@@ -61,7 +61,7 @@ def _read_definition(path: Path) -> Definition:
 
 
 class CustomBenchmark(Benchmark):
-    """A benchmark that a user put into the bundle."""
+    """Benchmark that a user defined in the bundle."""
 
     metric_version = VERSION
     protocol = AskingProtocol(modes=frozenset({"no_context", "rag"}))
@@ -71,7 +71,7 @@ class CustomBenchmark(Benchmark):
         self.predictions = CustomFormat(name, ())
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks in the file's order, with their rows counted; ``lbx bundle`` and ``samples`` check them."""
+        """Return the tasks in the definition's order. Rows are only counted (``samples`` checks them)."""
         definition = self._definition(bundle)
         return [
             Task(self.name, task.name, task.metrics, self._count_samples(bundle, task), task.language)
@@ -80,7 +80,7 @@ class CustomBenchmark(Benchmark):
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """Yield a task's samples, with the row's id, else its number in the file, from "0000"."""
+        """Yield a task's samples, with the row's id, or else the row's number in the file from "0000"."""
         custom_task = self._task(bundle, task)
         with _as_bundle_error(bundle):
             yield from samples_in(self._data(bundle, custom_task), self.name, custom_task)
@@ -90,15 +90,15 @@ class CustomBenchmark(Benchmark):
         return 1 / len(choices) if choices else 0.0
 
     def rubric_file(self, bundle: Bundle) -> Path | None:
-        """Return the file with the definition's rubric, for ``read_rubric``."""
+        """Path of the definition if it contains a rubric, for ``read_rubric``, or None."""
         definition = self._definition(bundle)
         return bundle.file(self._source) if definition and definition.rubric else None
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the template with its variables filled in; only the document may be cut.
+        """Fill in the variables of the template. Only the document may be cut.
 
-        Chunks replace it in document order, with a blank line between them. If the sample has turns, its first question
-        fills the template; the others, ending with the sample's own, are messages that follow.
+        Chunks replace the document in document order, with a blank line between them. In a sample with turns, the first
+        question fills the template, and the others, ending with the sample's question, are messages that follow.
         """
         custom_task = self._task(bundle, sample.task)
         turns = sample.meta.get("turns", [])
@@ -127,15 +127,15 @@ class CustomBenchmark(Benchmark):
         )
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Return the references, or the texts of the right choices; not answers such as "yes"."""
+        """References, or the texts of the right choices, without answers such as "yes"."""
         choices = sample.meta.get("choices", {})
         texts = [choices.get(reference, reference) for reference in sample.references]
         return [text for text in texts if text.strip(" .").casefold() not in _NON_EVIDENCE]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the task's metrics in its order; [] if the sample names no known metric.
+        """Score an output by the metrics that the sample names, in order. [] if the sample names no known metric.
 
-        If the sample has an expression that does not match the output, all of them are 0.
+        If the sample has an extraction pattern that does not match the output, all scores are 0.
         """
         stored_metrics, choices, cues, pattern = (
             sample.meta.get(key) for key in ("metrics", "choices", "answer_cues", "extract")
@@ -154,7 +154,7 @@ class CustomBenchmark(Benchmark):
         ]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-        """Return the mean of each metric; ``official`` is the mean in percent."""
+        """Average each metric of a task. ``official`` is the mean in percent."""
         metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
         order = rows[0].sample.meta.get("metrics", []) if rows else []
         ordered = sorted(metrics, key=lambda metric: order.index(metric) if metric in order else len(order))
@@ -164,7 +164,7 @@ class CustomBenchmark(Benchmark):
         ]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return the mean of the tasks' headlines: by language if there are several, and overall."""
+        """Average the tasks' headlines by language, if there are several languages, and overall."""
         heads = {task: scores[0] for task, rows in tasks.items() if (scores := self.aggregate(task, rows))}
         languages: dict[str, list[Number]] = {}
         for task, head in heads.items():
@@ -172,7 +172,7 @@ class CustomBenchmark(Benchmark):
         parts = [("language", name, scores) for name, scores in languages.items()] if len(languages) > 1 else []
         parts += [("overall", "all", list(heads.values()))] if len(heads) > 1 else []
         averages = [(grouping, name, Average.of(scores, complete=True)) for grouping, name, scores in parts]
-        return [average.group(grouping, name) for grouping, name, average in averages if average]
+        return [average.to_group_number(grouping, name) for grouping, name, average in averages if average]
 
     @property
     def _source(self) -> str:
@@ -211,17 +211,17 @@ class CustomBenchmark(Benchmark):
 
 
 def custom_benchmark(name: str) -> Benchmark:
-    """Return the benchmark of this name, whether or not a bundle has it. Raises KeyError: the name is invalid."""
+    """Make the custom benchmark of a name, whether or not a bundle defines it. Raises KeyError if invalid."""
     if not is_name(name):
         raise KeyError(name)
     return CustomBenchmark(name)
 
 
 def custom_names(bundle: Bundle, reserved_names: Mapping[str, str]) -> list[str]:
-    """Return the names of the custom benchmarks in the bundle.
+    """Names of the custom benchmarks in a bundle.
 
     Args:
-        reserved_names: names that a benchmark cannot have -> their meaning.
+        reserved_names: {name that a benchmark must not use: meaning of the name}.
 
     Raises:
         BundleError: a benchmark has a reserved or invalid name.
@@ -239,10 +239,10 @@ def custom_names(bundle: Bundle, reserved_names: Mapping[str, str]) -> list[str]
 
 
 def read_for_bundle(path: Path, reserved_names: Mapping[str, str]) -> tuple[Definition, list[str], list[str]]:
-    """Read a definition for bundling, and the names of its data files and documents, after checking every line.
+    """Read and check a definition with all data, for bundling. Returns it, the data files and the document files.
 
     Raises:
-        UsageError: something is wrong, with its place.
+        UsageError: the definition or a data file is invalid. The message names file and line.
     """
     with _reraise_as(
         UsageError,
@@ -262,7 +262,7 @@ def read_for_bundle(path: Path, reserved_names: Mapping[str, str]) -> tuple[Defi
 
 
 def _texts_in(value: object) -> list[str]:
-    """Return the texts of a stored list; an imported results file may contain anything."""
+    """Texts of a stored list, without other values, because an imported results file may contain any."""
     return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
@@ -286,7 +286,7 @@ def _as_bundle_error(bundle: Bundle) -> AbstractContextManager[None]:
 
 
 class CustomFormat(PredictionFormat):
-    """The format of a custom benchmark; ``known_tasks`` are the bundle's, () without a bundle."""
+    """Format of a custom benchmark's prediction files. ``known_tasks`` is () without a bundle."""
 
     folder = True
     has_own_content = False
@@ -301,14 +301,14 @@ class CustomFormat(PredictionFormat):
             predictions.append(self.make_prediction(line, number, sample, "output"))
         return predictions
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         return sample.sample_id
 
     def file_name(self, model: str, task: str) -> str:
         return f"{task}.jsonl"
 
     def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
-        """Return the question and its answer."""
+        """Row with question, choices, references and answer."""
         return {
             "id": answer.sample.sample_id,
             "question": answer.sample.question,

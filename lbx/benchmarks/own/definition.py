@@ -1,4 +1,4 @@
-"""The definition of a custom benchmark: ``benchmark.toml``, and a file of questions for each of its tasks.
+"""Parser of the definition of a custom benchmark, ``benchmark.toml``, which names a file of questions for each task.
 
     name = "handbook"                       # name for --tasks
     licence = "CC0-1.0"
@@ -11,7 +11,7 @@
     max_new_tokens = 32
 
 One line of facts.jsonl: {"id": "1", "document": "...", "question": "...", "references": ["..."]}. A prompt is plain
-text with variables, which are filled in and never evaluated. ``docs/own-benchmark.md`` has every field.
+text with variables, which are filled in and never evaluated. ``docs/own-benchmark.md`` documents every field.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from lbx.benchmarks.metrics.registry import METRICS
 
 FILE = "benchmark.toml"
 LETTERS = ascii_uppercase
-"""Letters of choices, in their order."""
+"""Letters of the choices, in order."""
 VARIABLES = ("document", "question", "choices")
 
 
 class RowReader(NamedTuple):
-    """Reader of one format of data files; it counts rows without checking them."""
+    """Functions that read the rows of one format of data files, and count rows without checking them."""
 
     read_rows: Callable[[Path], Iterator[DataRow]]
     count_rows: Callable[[Path], int]
@@ -59,11 +59,11 @@ READERS: Mapping[str, RowReader] = {
     ".csv": RowReader(read_csv, count_csv),
 }
 STANDARD_FIELDS = ("id", *VARIABLES, "references")
-"""Fields that a row may have in any task."""
+"""Fields of a row in any task."""
 DOCUMENT_FILE = "document_file"
-"""Field with the path of a text file that has the row's document."""
+"""Field with the path of a text file that contains the document."""
 OPTIONAL_FIELDS = (DOCUMENT_FILE, "turns", "max_new_tokens", "stop")
-"""Fields that a row may have if ``fields`` names them."""
+"""Fields of a row that are read only if the key ``fields`` names them."""
 MAX_NEW_TOKENS = 1 << 20
 TRUNCATIONS = {
     "middle": Truncation.DOCUMENT_MIDDLE,
@@ -77,7 +77,7 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "no_context_prompt": ("question", "choices", "examples"),
     "follow_up": ("question", "choices"),
 }
-"""Variables that each template can name."""
+"""{template: variables that the template can contain}."""
 _BRACES = "Write literal braces as {{ and }}"
 _HEAD_KEYS: dict[str, type] = {"name": str, "description": str, "licence": str, "rubric": dict, "task": list}
 _SHARED_KEYS: dict[str, type] = {
@@ -91,19 +91,20 @@ _REQUIRED_KEYS = ("name", "data", "prompt", "metrics", "max_new_tokens")
 
 @dataclass(frozen=True, slots=True)
 class CustomTask:
-    """A task: its table, with the file's settings for all tasks as defaults.
+    """Task of a definition, from the task's table and the definition's defaults for all tasks.
 
     Attributes:
-        data: the questions' file, in the definition's folder.
+        data: file of the questions, in the definition's folder.
         metrics: keys of ``METRICS``.
         truncation: a key of ``TRUNCATIONS``.
-        fields: names of fields in rows, if different from lbx's; choices may be in several.
+        fields: pairs of a field's name in lbx and in rows, if they differ. Choices may be in several fields.
         ignore: fields of rows that are never read.
-        examples: text of {examples}.
-        follow_up: the template of the user's messages after the first, if rows have turns.
-        no_context_prompt: the template without the document; "" for the prompt with an empty document.
+        examples: text for the variable {examples}.
+        follow_up: template of the user's messages after the first, for rows with turns.
+        no_context_prompt: template without the document, or "" to use ``prompt`` with an empty document.
         answer_cues: phrases that announce the chosen option, in addition to those built into ``accuracy``.
-        extract: the expression of ``lbx.base.database`` that finds the answer in the output; "" for all of it.
+        extract: regular expression that finds the answer in the output (``lbx.base.database.extract``), or "" to score
+            the whole output.
     """
 
     name: str
@@ -131,14 +132,14 @@ class CustomTask:
 
     @property
     def variables(self) -> frozenset[str]:
-        """Variables that every row must have for its prompts."""
+        """Variables of the prompts, for which every row must contain a value."""
         templates = (self.prompt, self.no_context_prompt, self.follow_up if self.has_turns else "")
         return frozenset(name for template in templates for name in _names(template) if name in VARIABLES)
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition file; ``sha256`` is the hash of its bytes, ``rubric`` the judge's rubric."""
+    """Contents of a definition file. ``sha256`` is the hash of the file's bytes, ``rubric`` the rubric for judges."""
 
     name: str
     licence: str
@@ -151,13 +152,13 @@ class Definition:
 
 
 def read_definition(path: Path, reserved_names: Mapping[str, str] | None = None) -> Definition:
-    """Read the definition in a file.
+    """Read a definition file.
 
     Args:
-        reserved_names: names that it cannot have -> their meaning.
+        reserved_names: {name that a benchmark must not use: meaning of the name}.
 
     Raises:
-        UsageError: something is wrong with it; names the file, the task and the key.
+        UsageError: the definition is invalid. The message names the file, the task and the key.
     """
     table, digest = read_table(path)
     return _parse_definition(table, path, digest, reserved_names or {})
@@ -227,7 +228,7 @@ def _format_examples(entries: Sequence[Any], template: str, location: str) -> st
 
 
 def choice_lines(choices: Iterable[str]) -> str:
-    """Return the text of {choices}: "A. text", a line each."""
+    """Text for the variable {choices}: a line "A. text" for each choice."""
     return "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, choices, strict=False))
 
 

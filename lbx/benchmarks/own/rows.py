@@ -1,6 +1,6 @@
-"""Questions of a custom benchmark: rows of its data files, converted to samples.
+"""Reader of a custom benchmark's data files, which converts rows to samples.
 
-Documents in text files that the rows of a custom benchmark name (``fields = { document_file = "file" }``).
+Rows may name text files with documents (``fields = { document_file = "file" }``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lbx.benchmarks.own.definition import (
 class DocumentReader:
     """Reader of the documents below a data file's folder.
 
-    It keeps the last document: questions on the same document are consecutive rows.
+    The last document is cached, because questions on the same document are consecutive rows.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,14 +42,14 @@ class DocumentReader:
         self._last = ("", "")
 
     def document(self, row: DataRow, values: Mapping[str, object], names: Mapping[str, object]) -> object:
-        """Return the document of a row: the value of its own field, or the text of the file that it names.
+        """Return the document of a row: the value of the field "document", or the text of the file that the row names.
 
         Args:
             values: {field: value}.
-            names: {field: its name in the row}.
+            names: {field: name of the field in the row}.
 
         Raises:
-            UsageError: the row has both, or the file cannot be read as text; names the row and its field.
+            UsageError: the row contains both, or the file cannot be read as text. The message names row and field.
         """
         document, path = values["document"], values.get(DOCUMENT_FILE)
         if path is None:
@@ -82,7 +82,7 @@ def _read_text(folder: Path, name: str) -> str:
     """Read a text file below a folder, without a byte order mark.
 
     Raises:
-        ValueError: it is not such a file; the message continues a sentence about it.
+        ValueError: the file cannot be read as text; the message continues a sentence about it.
     """
     try:
         path = path_inside(folder, name)
@@ -101,7 +101,7 @@ def _read_text(folder: Path, name: str) -> str:
 
 
 def document_files(path: Path, task: CustomTask) -> list[str]:
-    """Return the files that the rows of a checked data file name, relative to the definition's folder."""
+    """Paths of the documents that the rows of a checked data file name, relative to the definition's folder."""
     field = dict(task.fields).get(DOCUMENT_FILE)
     if not isinstance(field, str):
         return []
@@ -117,11 +117,11 @@ _LIST_IN_TEXT = re.compile(r"\s*\[\s*[\"'“”„‘’]")
 
 
 def samples_in(path: Path, benchmark: str, task: CustomTask) -> Iterator[Sample]:
-    """Yield the samples of a task's file, in its order.
+    """Read the samples of a task's data file, in the file's order.
 
     Raises:
-        UsageError: a line is wrong, has a field that is never read, a document that cannot be read or a reference that
-            a metric cannot score; names file and line.
+        UsageError: a line is invalid, contains an unknown field, a document that cannot be read or a reference that a
+            metric cannot score. The message names file and line.
         BundleError: the file cannot be read as data.
     """
     seen: dict[str, str] = {}
@@ -139,11 +139,11 @@ def samples_in(path: Path, benchmark: str, task: CustomTask) -> Iterator[Sample]
             raise entry_error(row.location, f"the id {sample.sample_id!r} is also used at {first_location}")
         yield sample
     if not seen:
-        raise entry_error(path, "it contains no questions")
+        raise entry_error(path, "it contains no questions", "Write one question in each row.")
 
 
 def _is_encodable(value: object) -> bool:
-    """Return whether UTF-8 can encode a JSON value: no text has a lone surrogate."""
+    """Whether UTF-8 can encode all texts of a JSON value, because none contains a lone surrogate."""
     if isinstance(value, str):
         return value.isascii() or encodable(value) == value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -152,7 +152,7 @@ def _is_encodable(value: object) -> bool:
 
 @cached_by_mtime
 def count_samples(path: Path) -> int:
-    """Count the samples of a task's file without checking them, which ``samples_in`` does. Raises BundleError."""
+    """Count the samples of a task's data file without checking them (as ``samples_in`` does). Raises BundleError."""
     return READERS[path.suffix].count_rows(path)
 
 
@@ -237,7 +237,7 @@ def _sample(
 
 
 def _value(row: DataRow, standard_name: str, row_name: str | tuple[str, ...], *, cells: bool) -> Any:
-    """Return a row's value for a field; None if it is missing. A cell of CSV may be a list in JSON, or a number."""
+    """Value of a field in a row, or None if it is missing. A cell of CSV may be a list in JSON, or a number."""
     if isinstance(row_name, tuple):
         return _columns(row, row_name)
     value = row.values.get(row_name)
@@ -252,7 +252,7 @@ def _value(row: DataRow, standard_name: str, row_name: str | tuple[str, ...], *,
 
 
 def _columns(row: DataRow, names: tuple[str, ...]) -> list[Any] | None:
-    """Return choices from separate columns. Only the last may be empty: earlier gaps would shift the letters."""
+    """Choices from separate columns. Only the last may be empty, because earlier gaps would shift the letters."""
     values = [row.values.get(name) for name in names]
     while values and _is_empty(values[-1]):
         values.pop()
@@ -271,7 +271,7 @@ def _is_empty(value: object) -> bool:
 
 
 def _turns(row: DataRow, value: object) -> list[str] | None:
-    """Return the messages before the question: the user's first, the assistant's last; None without any."""
+    """Messages before the question, from a user message to an assistant message, or None without messages."""
     entries = [] if value is None else value
     if not isinstance(entries, list) or len(entries) % 2:
         raise entry_error(row.location, "the turns must be a list from a user message to an assistant message")
@@ -335,12 +335,12 @@ def _choices(row: DataRow, value: object) -> dict[str, str]:
 
 
 def _right_letter(row: DataRow, reference: object, choices: Mapping[str, str]) -> str:
-    """Return the letter that a reference means.
+    """Letter of the choice that a reference means.
 
-    A number is a position from 0; a text is a letter, a choice's text or a position.
+    A number is a position from 0. A text is a letter, a choice's text or a position.
 
     Raises:
-        UsageError: it means no choice, or more than one.
+        UsageError: the reference means no choice, or more than one.
     """
     letters = list(choices)
     readings: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Retrieval: split a document into chunks, rank them by a question, and replace the document by the best ones.
+"""Retrieval of chunks: documents are split into chunks, and a question's best chunks replace the document.
 
 This package runs no model: an embedding model is passed as a function from texts to vectors.
 """
 
 BM25_ELASTICSEARCH = "bm25-elasticsearch"
-"""L-Eval's ranking. The other two without an embedding model are values of an option, in ``lbx.options.asking``."""
+"""Name of L-Eval's ranking. The names of the other BM25 rankings are values of ``--rag-ranking``."""

@@ -1,12 +1,12 @@
-"""Split documents into chunks.
+"""Methods to split documents into chunks.
 
 ``split`` is lbx's own method, at the ends of sentences. Its rules come from LongBench v1's retrieval variant
 (``split_long_sentence`` in ``LongBench/retrieval/splitter.py`` of THUDM/LongBench): a sentence ends with a line break
 or one of "。？！；.!?;", and the white space after it; sentences are joined while they have at most ``size`` words.
-There are two differences. The chunks add up to the text (the official code puts a space between two adjacent ends of
-sentences), so that a chunk can be found in its document. And a sentence longer than a chunk is cut between words; the
-official code keeps it whole, and one table can then fill a whole prompt. ``split_like_longbench`` follows that code
-exactly, for its own ranking.
+There are two differences. Joined, the chunks are the text (the official code puts a space between two adjacent ends of
+sentences), so that a chunk can be found in the document. And a sentence longer than a chunk is cut between words. The
+official code keeps such a sentence whole, so one table can fill a whole prompt. ``split_like_longbench`` follows that
+code exactly, for LongBench's ranking.
 
 ``split_between_words`` and ``ChunkTokenizer.split`` count tokens, like L-Eval's retrieval and LongBench v2's.
 """
@@ -30,9 +30,9 @@ _NO_SPACES = re.compile("[^ ]+")
 
 
 def split(text: str, size: int) -> list[str]:
-    """Split a text into chunks of at most ``size`` words (see ``lbx.benchmarks.retrieval.chunks``), in order.
+    """Split a text into chunks of at most ``size`` words at ends of sentences (see the module's docstring).
 
-    Joined, the chunks are the text again, to the character. An empty text has no chunk; one without words has one.
+    Joined, the chunks are the text again. An empty text gives no chunk, and a text without words gives one.
 
     Raises:
         UsageError: size is less than 1.
@@ -64,7 +64,7 @@ def _cuts(text: str, size: int) -> list[int]:
 
 
 def split_like_longbench(text: str, size: int) -> list[str]:
-    """Split at ends of sentences, like ``split_long_sentence`` of THUDM/LongBench.
+    """Split a text into chunks at ends of sentences, like ``split_long_sentence`` of THUDM/LongBench.
 
     A sentence longer than ``size`` stays whole, and an empty text between two ends of sentences becomes a space.
     """
@@ -82,10 +82,10 @@ def split_like_longbench(text: str, size: int) -> list[str]:
 
 
 def split_between_words(text: str, size: int, tokenizer: ChunkTokenizer) -> list[str]:
-    """Split into chunks of at most ``size`` tokens at spaces, like langchain's ``CharacterTextSplitter`` for L-Eval.
+    """Split a text into chunks of at most ``size`` tokens at spaces, like langchain's splitter for L-Eval.
 
-    Each word's tokens are counted separately, and each space between two words as one more. Several spaces become one,
-    white space around a chunk is dropped, and a word longer than a chunk is a chunk.
+    Tokens are counted for each word and for each space between two words. Several spaces become one, white space around
+    a chunk is dropped, and a word longer than a chunk is a chunk.
     """
     words = _NO_SPACES.findall(text)
     space = tokenizer.counts([" "])[0]
@@ -105,7 +105,7 @@ _WORD = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+")
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """(start, end) of each word, in characters.
+    """Find (start, end) of each word of a text, in characters.
 
     A word is a Chinese character, or a run of letters, digits and underscores between other characters: the rule of
     ``get_word_list`` in ``LongBench/retrieval/splitter.py`` of THUDM/LongBench.
@@ -114,18 +114,18 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words of a text."""
+    """Split a text into lower-case words."""
     return _WORD.findall(text.lower())
 
 
 class ChunkTokenizer:
-    """Tokenizer that measures and splits texts. Control tokens spelled out in a text are plain text.
+    """Tokenizer that counts the tokens of texts and splits texts. Control tokens in a text are read as plain text.
 
     Args:
         file: a tokenizer.json.
 
     Attributes:
-        fingerprint: SHA-256 of the file, hex.
+        fingerprint: SHA-256 of the file, in hexadecimal.
 
     Raises:
         BundleError: the file cannot be read.
@@ -160,7 +160,7 @@ class ChunkTokenizer:
         return [self._counts[text] for text in texts]
 
     def split(self, text: str, size: int) -> list[str]:
-        """Split at every ``size`` tokens, like ``text_split`` in ``utils/retrieve.py`` of THUDM/LongCite.
+        """Split a text into chunks of ``size`` tokens, like ``text_split`` in ``utils/retrieve.py`` of THUDM/LongCite.
 
         A character split across two chunks becomes U+FFFD in each.
         """

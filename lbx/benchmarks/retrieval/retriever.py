@@ -1,10 +1,10 @@
-"""Retrievers: a rule to split documents and a ranking of chunks, under a name that includes both.
+"""Retrievers, which combine a rule to split documents and a ranking of chunks.
 
-Methods of the benchmarks' authors:
+The benchmarks' authors use these methods:
 
     LongBench v1    ``LongBench/retrieval`` of THUDM/LongBench: chunks of 500 words for BM25 (``BM25/BM25.sh``) and for
                     OpenAI's embeddings (``embedding/openai_embedding.sh``), 200 for contriever
-                    (``contriever/mContriever.sh``); the best 3 or 7 (``--top_k`` of ``retrieval/pred.py``) are joined
+                    (``contriever/mContriever.sh``). The best 3 or 7 (``--top_k`` of ``retrieval/pred.py``) are joined
                     without a separator, the best first. BM25 is by single characters (``bm25_characters``)
     LongBench v2    ``pred.py --rag N``: the best N in the document's order; chunks of 128 tokens of GLM-4's tokenizer,
                     ranked by an embedding model of Zhipu's with only an API (``utils/retrieve.py`` of
@@ -47,10 +47,10 @@ class RetrievalRules:
     """Default retrieval method of a benchmark family, from its authors.
 
     Attributes:
-        tokenizer: model repository with the tokenizer.json that measures chunks; "" if only words do.
-        tokens: tokens per chunk; None if chunks are measured in words.
+        tokenizer: model repository with the tokenizer.json for chunks in tokens, or "" if chunks are in words.
+        tokens: number of tokens per chunk, or None if chunks are in words.
         between_words: whether chunks of tokens end at spaces.
-        bm25: retriever name of the BM25 variant.
+        bm25: name of the BM25 ranking.
         recipe: recipe that bundles the tokenizer.
     """
 
@@ -62,7 +62,7 @@ class RetrievalRules:
 
 
 class ChunkingRule(NamedTuple):
-    """Rule to split documents; its name includes the size."""
+    """Rule to split documents, with a name that includes the size of chunks."""
 
     name: str
     split: Callable[[str], list[str]]
@@ -75,12 +75,12 @@ class EmbedFunction(Protocol):
 
 
 class Retriever:
-    """Ranking of a document's chunks by a question; it keeps the last document's index for the next question.
+    """Retriever of a document's best chunks for a question. The index of the last document is cached.
 
     Args:
-        ranking: name of the ranking, e.g. "bm25"; chunks stored under one name must be reproducible.
+        ranking: name of the ranking, e.g. "bm25". Chunks stored under one name must be reproducible.
         index: function from chunks' texts to a function that scores them by a question.
-        later_first: see ``best``.
+        later_first: see ``best_chunks``.
     """
 
     def __init__(self, ranking: str, chunking: ChunkingRule, index: Index, *, later_first: bool = False) -> None:
@@ -91,7 +91,7 @@ class Retriever:
         self._last: tuple[str, list[str], Callable[[str], Scores]] | None = None
 
     def retrieve(self, document: str, query: str, n: int) -> list[Chunk]:
-        """Retrieve the n best chunks for a query, in the document's order; [] for an empty document.
+        """Retrieve the n best chunks for a query, in the document's order, or [] for an empty document.
 
         Raises:
             UsageError: n is less than 1.
@@ -101,11 +101,11 @@ class Retriever:
             texts = self._split(document)
             self._last = (document, texts, self._index(texts))
         texts, score = self._last[1:]
-        return best(texts, score(query) if texts else (), n, later_first=self._later_first)
+        return best_chunks(texts, score(query) if texts else (), n, later_first=self._later_first)
 
 
 def word_chunking(size: int, ranking: str = BM25) -> ChunkingRule:
-    """Rule for chunks of ``size`` words; with the ranking of LongBench's script, split like that script."""
+    """Rule for chunks of ``size`` words. For the ranking of LongBench's script, chunks are split as in the script."""
     return ChunkingRule(
         f"{size} words", partial(split_like_longbench if ranking == BM25_CHARACTERS else split, size=size)
     )
@@ -115,7 +115,7 @@ def bm25_retriever(chunking: int | ChunkingRule = BM25_SIZE, ranking: str = BM25
     """Build a retriever with a BM25 variant.
 
     Args:
-        chunking: a number means words.
+        chunking: a rule, or a number of words.
         ranking: a key of ``_INDICES``.
     """
     if isinstance(chunking, int):
@@ -130,7 +130,7 @@ def embedding_retriever(
 
     Args:
         name, fingerprint: values from ``EmbedderInfo``.
-        chunking: a number means words; the model ignores the end of chunks that are too long for it.
+        chunking: a rule, or a number of words. The model ignores the end of chunks that are too long for it.
     """
 
     def index(texts: Sequence[str]) -> Callable[[str], Scores]:
@@ -138,7 +138,7 @@ def embedding_retriever(
 
         def score(query: str) -> Scores:
             assert vectors is not None  # an empty document is never scored
-            return cosine(embed([query], query=True)[0], vectors)
+            return cosine_scores(embed([query], query=True)[0], vectors)
 
         return score
 
@@ -152,10 +152,10 @@ K1, B = 1.5, 0.75
 
 
 def bm25(texts: Sequence[str], tokenize: Tokenize = words) -> Callable[[str], Scores]:
-    """Index texts and return a function that scores each of them by a question.
+    """Index texts and return a function that scores each text by a question.
 
-    Lucene's BM25 with k1 = 1.5 and b = 0.75, as computed by the library bm25s, in float64. Repeated words of a question
-    count each time. A text without a word of the question scores 0.
+    Scores are Lucene's BM25 with k1 = 1.5 and b = 0.75, as the library bm25s computes it in float64. Repeated words of
+    a question count each time. A text without a word of the question scores 0.
 
     Args:
         tokenize: function that splits chunks and questions into terms.
@@ -187,8 +187,8 @@ def _bm25_index(terms: list[list[str]]) -> Any:
 def bm25_characters(texts: Sequence[str]) -> Callable[[str], Scores]:
     """Index texts by single characters, like LongBench v1's ``retrieval/BM25/generate_BM25.py``.
 
-    That script passes strings to ``BM25Okapi`` of rank_bm25, which expects lists of words. Scores equal that library's
-    to the bit: k1 = 1.5, b = 0.75, and a quarter of the mean idf for characters in more than half of the chunks.
+    That script passes strings to ``BM25Okapi`` of rank_bm25, which expects lists of words. Scores equal those of that
+    library to the bit: k1 = 1.5, b = 0.75, a quarter of the mean idf for characters in more than half of the chunks.
     """
     import numpy as np
 
@@ -226,9 +226,9 @@ _UNICODE_WORD = re.compile(
 def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
     """Index texts like Elasticsearch for langchain's ``ElasticSearchBM25Retriever``, which L-Eval's baseline uses.
 
-    k1 = 2, b = 0.75, over words by Unicode's rules ("3.5" and "don't" are one word, each Chinese character is one), and
-    with lengths that Lucene keeps in a byte, above 40 rounded down to four binary digits. This ranking reproduces the
-    published BM25 rows (see ``tests/retrieval/test_leval_retrieval.py``).
+    Scores are BM25 with k1 = 2 and b = 0.75, over words by Unicode's rules ("3.5" and "don't" are one word, each
+    Chinese character is one), with lengths that Lucene stores in a byte, above 40 rounded down to four binary digits.
+    This ranking reproduces the published BM25 rows (see ``tests/retrieval/test_leval_retrieval.py``).
     """
     import numpy as np
 
@@ -253,28 +253,30 @@ def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
 
 
 def _lucene_length(length: int) -> int:
-    """Field length after Lucene's ``SmallFloat.intToByte4``."""
+    """Length of a text as Lucene stores it, by ``SmallFloat.intToByte4``."""
     beyond = length - 24
     shift = max(0, beyond.bit_length() - 4) if beyond > 0 else 0
     return 24 + (beyond >> shift << shift)
 
 
-def cosine(question: NDArray[np.float32], vectors: NDArray[np.float32]) -> Scores:
-    """Cosines between a question's vector, shape (d,), and chunks' vectors, shape (n, d); 0 if either is zero."""
+def cosine_scores(query: NDArray[np.float32], vectors: NDArray[np.float32]) -> Scores:
+    """Cosines between a query's vector, shape (d,), and chunks' vectors, shape (n, d), or 0 for a zero vector."""
     import numpy as np
 
-    query, rows = question.astype(np.float64), vectors.astype(np.float64)
-    lengths = np.linalg.norm(query) * np.linalg.norm(rows, axis=1)
-    scores: Scores = rows @ query / np.where(lengths > 0, lengths, 1)
+    direction, rows = query.astype(np.float64), vectors.astype(np.float64)
+    lengths = np.linalg.norm(direction) * np.linalg.norm(rows, axis=1)
+    scores: Scores = rows @ direction / np.where(lengths > 0, lengths, 1)
     return scores
 
 
-def best(texts: Sequence[str], scores: Sequence[float] | Scores, n: int, *, later_first: bool = False) -> list[Chunk]:
-    """Select the n chunks with the largest scores, in the document's order; fewer chunks than n are all returned.
+def best_chunks(
+    texts: Sequence[str], scores: Sequence[float] | Scores, n: int, *, later_first: bool = False
+) -> list[Chunk]:
+    """Select the n chunks with the largest scores, or all chunks if there are fewer, in the document's order.
 
     Args:
         texts: all chunks of the document.
-        later_first: whether later chunks win ties, like in rank_bm25; otherwise earlier ones.
+        later_first: whether of chunks with equal scores the later ones are selected, as in rank_bm25.
 
     Raises:
         UsageError: n is less than 1.

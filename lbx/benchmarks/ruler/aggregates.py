@@ -1,11 +1,11 @@
-"""RULER's scores, the number of a task, and the averages of its README.
+"""RULER's scores, the number of a task, and the averages of RULER's README.
 
 Source: evaluate.py, and the table of README.md, of
 https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a
 
-evaluate.py prints a number for each task and no average. The README has the mean of the 13 tasks at each of six
+evaluate.py prints a number for each task and no average. The README states the mean of the 13 tasks at each of six
 lengths, the mean of the lengths, two weighted means (weights 1 to 6 by length, rising and falling), and the effective
-length: the longest length with an average of at least 85.6, that of Llama-2-7B-chat at 4k.
+length: the longest length with an average of at least 85.6, the average of Llama-2-7B-chat at 4k.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from lbx.statistics.estimates import Estimate, Stratum
 
 MATCH_ALL, MATCH_PART, NULL = "string_match_all", "string_match_part", "null"
 WITHOUT_REFERENCES = "without_references"
-"""Key of ``Sample.meta``: the first reference of the file is null, so that evaluate.py gives the whole file 0."""
+"""Key of ``Sample.meta`` for files in which the first reference is null, so that evaluate.py gives the whole file 0."""
 NO_REFERENCES = "The sample has no reference, at which the official script stops."
 
 AVERAGE, RISING, FALLING, EFFECTIVE = "average", "weighted_increasing", "weighted_decreasing", "effective_length_k"
-"""Metrics of the group "overall"; ``EFFECTIVE`` is in units of 1,024 tokens, 0 for less than 4k."""
+"""Metrics of the group "overall". ``EFFECTIVE`` is in units of 1,024 tokens, and 0 for less than 4k."""
 THRESHOLD = 85.6
 
 
 def metrics_of(task: str) -> tuple[str, ...]:
-    """Return the metrics of a task, the headline first; ``NULL`` is 1 for an answer without text."""
+    """Metrics of a task, the headline first. ``NULL`` is 1 for an answer without text."""
     return MATCH_PART if split_task(task)[0] in QUESTIONS else MATCH_ALL, NULL
 
 
 def score(sample: Sample, output: str) -> list[Score]:
-    """Return the official match of an output, and whether it is empty."""
+    """Score an output by the official match, and by whether it is empty."""
     headline, null = metrics_of(sample.task)
     prediction = ruler.clean_prediction(output)
     match = ruler.string_match_part if headline == MATCH_PART else ruler.string_match_all
@@ -47,7 +47,7 @@ def score(sample: Sample, output: str) -> list[Score]:
 
 
 def cluster_of(sample: Sample) -> str:
-    """Return a sample's own key; of qa the question's number, because each length asks the same questions in order."""
+    """Cluster of a sample: the sample itself, or in qa the question, because each length asks the same questions."""
     base, _, _ = sample.task.rpartition("_")
     if base in QUESTIONS:
         return f"{base}/{sample.sample_id.partition('-')[0]}"
@@ -55,7 +55,7 @@ def cluster_of(sample: Sample) -> str:
 
 
 def aggregate(task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-    """Return evaluate.py's number of a task, sum / n x 100 with two decimals by Python's ``round``, and the nulls."""
+    """Aggregate a task into evaluate.py's number (sum / n x 100, two decimals by Python's ``round``), and the nulls."""
     headline, null = metrics_of(task)
     values = ScoredRows.of(rows).with_metric(headline)[1]
     if not len(values):
@@ -65,7 +65,7 @@ def aggregate(task: str, rows: Sequence[ScoredSample]) -> list[Number]:
 
 
 def length_label(length: int) -> str:
-    """Return a length as in the README: "4k" for 4096, the number itself if it is no multiple of 1024."""
+    """Format a length as in the README: "4k" for 4096, or the number if it is no multiple of 1024."""
     return f"{length // 1024}k" if length % 1024 == 0 else str(length)
 
 
@@ -73,14 +73,14 @@ LABELS = {length: length_label(length) for length in LENGTHS}
 
 
 def effective_length(averages: Mapping[int, float]) -> int:
-    """Return the longest of the standard lengths with an average of at least ``THRESHOLD``; 0 if there is none."""
+    """Longest standard length with an average of at least ``THRESHOLD``, or 0 if there is none."""
     return max((length for length in LENGTHS if averages.get(length, 0.0) >= THRESHOLD), default=0)
 
 
 def groups(tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-    """Return the averages of each length over the 13 tasks, then those of the README's table over the six lengths.
+    """Average the 13 tasks at each length, then the six lengths as in the README's table.
 
-    An average of a length is official if it has all tasks, one of the lengths if all lengths are.
+    The average at a length is official if no task is missing. An average of lengths is official if all of these are.
     """
     scores: dict[int, dict[str, Number]] = {}
     for task, rows in tasks.items():
@@ -93,7 +93,9 @@ def groups(tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool =
         if (average := Average.of([*by_task.values()], complete=by_task.keys() == {*TASKS}))
     }
     lengths = [
-        average.group("length", length_label(length)) for length, average in averages.items() if len(scores[length]) > 1
+        average.to_group_number("length", length_label(length))
+        for length, average in averages.items()
+        if len(scores[length]) > 1
     ]
     standard = {length: averages[length] for length in LENGTHS if length in averages}
     if sum(len(scores[length]) for length in standard) < 2:
@@ -109,7 +111,7 @@ def groups(tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool =
 
 
 def length_weights(metric: str, lengths: Sequence[int]) -> list[int]:
-    """Return the weights of standard lengths in an average."""
+    """Weights of standard lengths in an average."""
     places = [LENGTHS.index(length) for length in lengths]
     if metric == RISING:
         return [place + 1 for place in places]
@@ -127,7 +129,7 @@ def _over_lengths(metric: str, averages: Mapping[int, Average]) -> Number:
         partial=any(part.partial for part in parts),
         estimate=_weighted_estimate(estimates, weights) if len(estimates) == len(parts) else None,
     )
-    return mean_of_lengths.group(OVERALL, ALL, metric)
+    return mean_of_lengths.to_group_number(OVERALL, ALL, metric)
 
 
 def _weighted_mean(values: Sequence[float], weights: Sequence[int]) -> float:
@@ -144,7 +146,7 @@ def _weighted_estimate(estimates: Sequence[Estimate], weights: Sequence[int]) ->
 
 
 def _effective(averages: Mapping[int, Average]) -> Number:
-    """Return the effective length; official if all tasks have all standard lengths up to the longest."""
+    """Effective length as a number, official if no task is missing at any standard length up to the longest."""
     complete = all(part.complete for part in averages.values()) and [*averages] == [*LENGTHS[: len(averages)]]
     length = effective_length({length: round(part.percent, 1) for length, part in averages.items()}) / 1024
     n = sum(part.n for part in averages.values())

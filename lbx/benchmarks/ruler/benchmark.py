@@ -1,13 +1,13 @@
 """RULER (NVIDIA, 2024): needles, variable tracking, word counts and questions at any length.
 
 Source: https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a, the paper arXiv:2404.06654. The
-samples depend on the model's tokenizer: lbx makes those of the authors' ``prepare.py --tokenizer_type hf``. The name
-of a task is the authors' name and a length in tokens, "vt_32768". A prompt is a sample and its answer prefix, which the
-answer continues:
+samples depend on the model's tokenizer. lbx makes the samples of the authors' ``prepare.py --tokenizer_type hf``. The
+name of a task is the authors' name and a length in tokens, "vt_32768". A prompt is a sample followed by an answer
+prefix, which the answer continues:
 
     {"index": 0, "input": "...", "outputs": ["ABCDE"], "length": 4062, "answer_prefix": " Answer: ..."}
 
-RULER's tables: models by length as in its README, tasks by length, and published figures.
+The tables show models by length as in RULER's README, tasks by length, and published scores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lbx.benchmarks.base.benchmark import (
     TaskCatalogue,
     no_model_error,
 )
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
     BoardEntry,
@@ -44,9 +44,9 @@ from lbx.benchmarks.base.layout import (
     Boards,
     LineChart,
     Paper,
-    PublishedFigures,
+    PublishedScores,
     TableCell,
-    by_group,
+    cell_by_grouping,
     first_value,
 )
 from lbx.benchmarks.ruler.aggregates import (
@@ -83,11 +83,11 @@ LENGTH_MEANS = {length: group_number("length", LABELS[length], metric=AVERAGE) f
 HEADINGS = {AVERAGE: "Avg", RISING: "wAvg (inc)", FALLING: "wAvg (dec)", EFFECTIVE: "effective (k)"}
 _OVERALL = {metric: group_number(OVERALL, metric=metric) for metric in HEADINGS}
 
-PUBLISHED = PublishedFigures(
+PUBLISHED = PublishedScores(
     means=[(_OVERALL[AVERAGE], dict.fromkeys(LENGTH_MEANS.values(), 1))],
     lengths=LENGTH_MEANS,
 )
-"""lbx/benchmarks/published/ruler.csv has a column for each of these lines of the report ``paper``."""
+"""Checks of published scores. Columns of lbx/benchmarks/published/ruler.csv are lines of the report ``paper``."""
 
 
 def _table_cell(key: NumberKey) -> TableCell | None:
@@ -97,7 +97,7 @@ def _table_cell(key: NumberKey) -> TableCell | None:
         return TableCell("lengths", "", HEADINGS[key.metric])
     task = next(split_names([key.task]), None)
     if key.grouping or task is None:  # foreign files may have others
-        return by_group(key)
+        return cell_by_grouping(key)
     return TableCell("tasks", task.base, length_label(task.length))
 
 
@@ -109,11 +109,11 @@ PAPER = Paper(
 
 
 def _effective(entry: BoardEntry) -> str | None:
-    """Return the effective length by the entry's official averages: "<4k", "32k", ">128k" as in the README."""
+    """Format the effective length by the official averages of an entry, as in the README: "<4k", "32k", ">128k"."""
     averages = {
-        length: entry.figures[key]
+        length: entry.numbers[key]
         for length, key in LENGTH_MEANS.items()
-        if key in entry.figures and key not in entry.unofficial
+        if key in entry.numbers and key not in entry.unofficial
     }
     if not averages:
         return None
@@ -146,7 +146,7 @@ BOARDS = Boards(
                     | {metric: _OVERALL[metric] for metric in (AVERAGE, RISING, FALLING)}
                 )
             ],
-            ordered_by=_OVERALL[AVERAGE],
+            order_number=_OVERALL[AVERAGE],
             charts=[
                 LineChart(
                     "RULER: mean of the 13 tasks by length, percent",
@@ -169,7 +169,7 @@ def _check_mode(task: str, mode: Mode) -> None:
 
 
 class Ruler(Benchmark):
-    """RULER, for one model or for none: only with a model can it make samples."""
+    """RULER for one model, or without a model, and then without samples."""
 
     name = "ruler"
     metric_version = 1
@@ -186,7 +186,7 @@ class Ruler(Benchmark):
     results = RESULTS
     paper = PAPER
     boards = BOARDS
-    published_figures = PUBLISHED
+    published_scores = PUBLISHED
 
     def __init__(self, model: AskedModel | None = None, mode: Mode = PLAIN) -> None:
         self._model = model
@@ -194,24 +194,24 @@ class Ruler(Benchmark):
         self._sample_set: SampleSet | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the tokenizer, which another process loads itself."""
+        """Leave the tokenizer out of the pickled state, because each process loads it."""
         return {**self.__dict__, "_sample_set": None}
 
     def for_model(self, model: AskedModel, mode: Mode) -> Ruler:
         return Ruler(model, mode)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks at the named or the standard lengths with all their files in the bundle.
+        """Return the tasks at the named or the standard lengths whose files are all in the bundle.
 
         Lengths beyond the model's context window are left out.
 
         Raises:
-            UsageError: tasks are named, and all their lengths are beyond the window.
+            UsageError: tasks are named, and all of them are longer than the window.
         """
-        room = LONGEST if self._window is None else self._window - self._mode.thinking_tokens
-        fitting = [name for name in (STANDARD_TASKS if names is None else names) if split_task(name)[1] <= room]
+        longest = LONGEST if self._window is None else self._window - self._mode.thinking_tokens
+        fitting = [name for name in (STANDARD_TASKS if names is None else names) if split_task(name)[1] <= longest]
         if names and not fitting:
-            raise self._no_room_error(names)
+            raise self._short_window_error(names)
         samples = RulerSettings.from_bundle(bundle).samples if fitting else 0
         available = {
             task for task in TASKS if all(bundle.file(file) is not None for file in required_files(bundle, task))
@@ -224,13 +224,13 @@ class Ruler(Benchmark):
     def _window(self) -> int | None:
         return self._model.context_window if self._model else None
 
-    def _no_room_error(self, names: Collection[str]) -> UsageError:
+    def _short_window_error(self, names: Collection[str]) -> UsageError:
         window, reasoning = self._window or 0, self._mode.thinking_tokens
-        room = window - reasoning
+        longest = window - reasoning
         tasks = f"ruler/{next(iter(names))} does" if len(names) == 1 else "These tasks of RULER do"
         share = f", {reasoning:,} of them for reasoning" if reasoning else ""
-        advice = f"Choose a length of at most {room:,}, e.g. --tasks ruler/vt_{room}"
-        if room <= 0:
+        advice = f"Choose a length of at most {longest:,}, e.g. --tasks ruler/vt_{longest}"
+        if longest <= 0:
             advice = "Give a smaller --thinking-tokens"
         return UsageError(
             f"{tasks} not fit into the model's context window of {window:,} tokens{share}.",
@@ -263,7 +263,7 @@ class Ruler(Benchmark):
         return self._sample_set
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the sample and its answer prefix; a model that reasons gets no prefix."""
+        """Prompt of the sample and the answer prefix. A model that reasons gets no prefix."""
         task, _ = split_task(sample.task)
         budget = task_texts(bundle, task).answer_tokens
         if (
@@ -288,7 +288,7 @@ class Ruler(Benchmark):
         return score(sample, output)
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """Return the question of a qa task, which recurs at every length; other samples are clusters by themselves."""
+        """Cluster of a sample: a question of qa, which recurs at every length, or the sample itself."""
         return cluster_of(sample)
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:

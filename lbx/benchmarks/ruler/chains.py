@@ -1,4 +1,4 @@
-"""Variable tracking (vt): chains of assignments between lines of noise, after an example."""
+"""Generator of variable tracking (vt): chains of assignments between lines of noise, after an example."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from lbx.benchmarks.ruler.generator import CountTokens, Draft, Generator, Room, UnusableDrawError, join_lines
+from lbx.benchmarks.ruler.generator import Candidate, CountTokens, Generator, TokenBudget, UnusableDrawError, join_lines
 from lbx.benchmarks.ruler.tasks import TaskTexts
 
 _NAMES = 5
-"""Variables of a chain: four hops."""
+"""Number of variables in a chain, which makes four hops."""
 _EXAMPLE_TOKENS = 500
 _EXAMPLE_STEP = 5
 _EXAMPLE_VALUE = "12345"
 _HEAD_CHARACTERS = 20
-"""Number of the task template's first characters, before which the example is put."""
+"""Number of characters at the start of the task's template that locate it. The example is inserted before them."""
 
 
 class _Draws:
@@ -43,8 +43,8 @@ class _Draws:
 
 
 class _ChainTexts(Generator):
-    def __init__(self, draws: _Draws, noise: str, template: str, room: Room, *, joins_lines: bool) -> None:
-        self.room = room
+    def __init__(self, draws: _Draws, noise: str, template: str, budget: TokenBudget, *, joins_lines: bool) -> None:
+        self.budget = budget
         self._draws = draws
         self._noise = noise
         self._template = template
@@ -64,9 +64,9 @@ class _ChainTexts(Generator):
 
 
 class _Example(_ChainTexts):
-    def draw(self, size: int, number: int) -> Draft:
+    def draw(self, size: int, number: int) -> Candidate:
         text, names = self._draw_chain(size)
-        return Draft(self._shape(text), tuple(names), _EXAMPLE_VALUE)
+        return Candidate(self._shape(text), tuple(names), _EXAMPLE_VALUE)
 
     def draw_in_search(self, size: int) -> str:
         return self._draw_chain(size)[0]
@@ -84,25 +84,25 @@ class Chains(_ChainTexts):
     Args:
         noise: line of the haystack.
         template: template of the samples, with the model's template.
-        texts: the task's own texts, which the example is made of.
+        texts: texts of the task, for the example.
         template_tokens: tokens left free for a model's template.
     """
 
     def __init__(
-        self, noise: str, template: str, texts: TaskTexts, room: Room, seed: int, *, template_tokens: int,
+        self, noise: str, template: str, texts: TaskTexts, budget: TokenBudget, seed: int, *, template_tokens: int,
         joins_lines: bool,
     ) -> None:  # fmt: skip
         draws = _Draws(seed)
-        super().__init__(draws, noise, template, room, joins_lines=joins_lines)
+        super().__init__(draws, noise, template, budget, joins_lines=joins_lines)
         advice = f"Leave the task out: at every length its example must fit into {_EXAMPLE_TOKENS} tokens."
         limit = _EXAMPLE_TOKENS - template_tokens
-        example_room = replace(room, limit=limit, answer=0, step=_EXAMPLE_STEP, advice=advice)
+        example_budget = replace(budget, limit=limit, answer=0, step=_EXAMPLE_STEP, advice=advice)
         own_template = texts.template + texts.answer_prefix
-        self._example_texts = _Example(draws, noise, own_template, example_room, joins_lines=joins_lines)
+        self._example_texts = _Example(draws, noise, own_template, example_budget, joins_lines=joins_lines)
         self._head = texts.template[:_HEAD_CHARACTERS]
         self._example = ""
 
-    def samples(self, count: CountTokens) -> Iterator[Draft]:
+    def samples(self, count: CountTokens) -> Iterator[Candidate]:
         example = next(self._example_texts.samples(count))
         self._example = f"{example.text} {' '.join(example.outputs)}\n"
         return super().samples(count)
@@ -110,13 +110,13 @@ class Chains(_ChainTexts):
     def find_size(self, count: CountTokens, extra: int = 0) -> int:
         return super().find_size(count, count(self._example))
 
-    def draw(self, size: int, number: int) -> Draft:
+    def draw(self, size: int, number: int) -> Candidate:
         text, names, value = self._draw_chain(size)
         at = text.find(self._head)
         if at < 0:
             raise UnusableDrawError("the sample does not contain the beginning of the template")
         text = f"{text[:at]}{self._draw_example()}\n{text[at:]}"
-        return Draft(self._shape(text), tuple(names), value)
+        return Candidate(self._shape(text), tuple(names), value)
 
     def draw_in_search(self, size: int) -> str:
         return self._draw_chain(size)[0]
@@ -129,7 +129,7 @@ class Chains(_ChainTexts):
         return self._hide_chain(names, values[0], size), names, values[0]
 
     def _draw_example(self) -> str:
-        """Return the example with other names and another value."""
+        """Draw new names and a new value for the example."""
         text = self._example
         for name in text.strip().split()[-_NAMES:]:
             text = text.replace(name, self._draws.name(len(name)))

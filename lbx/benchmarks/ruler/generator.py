@@ -1,17 +1,13 @@
-"""Search for the size of RULER's samples: the authors' estimate, binary search and retries, draw by draw.
+"""Base class of RULER's generators: the authors' search for the size of samples, and the token counts that it needs.
 
 Source: niah.py, variable_tracking.py, common_words_extraction.py and qa.py in
 https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a/scripts/data/synthetic. A sample's size is
-its number of words, lines or documents. Each test of the search draws a whole sample from the same random state as the
-samples that follow, so the number and order of draws decide every later byte.
+the number of its words, lines or documents. Each test of the search draws a whole sample from the same random state as
+the samples that follow, so the number and order of draws decide every later byte.
 
-Form of a finished sample: its lines, and where its answer prefix begins.
-
-Token counts of the texts that a generator tries, kept so that a set of samples is counted once.
-
-A generator's draws depend on a tokenizer only through these counts. With the counts of an earlier run it makes the same
-samples again without a tokenizer, in a fraction of the time, and a file of them has kilobytes where the samples have
-gigabytes.
+Token counts of the texts that a generator tries are stored, so that the texts of a set of samples are counted once. A
+generator's draws depend on a tokenizer only through these counts. With the counts of an earlier run it makes the same
+samples again without a tokenizer, in a fraction of the time. A file of counts takes kilobytes, the samples gigabytes.
 """
 
 from __future__ import annotations
@@ -41,7 +37,7 @@ def join_lines(text: str) -> str:
 
 
 def split_answer_prefix(text: str, prefix: str) -> tuple[str, str]:
-    """Split a sample before its answer prefix, found from the end by its first ten characters, as officially."""
+    """Split a sample before the answer prefix, found from the end by its first ten characters, as officially."""
     at = text.rfind(prefix[:10])
     return text[:at], text[at:]
 
@@ -49,26 +45,26 @@ def split_answer_prefix(text: str, prefix: str) -> tuple[str, str]:
 log = logging.getLogger("lbx")
 
 _MOST_BYTES = 1 << 23
-"""A file with the counts of the most samples (100,000) has half of it."""
+"""Largest file of counts that is read, in bytes. The counts of 100,000 samples, the most allowed, take half of it."""
 _MOST = (1 << 32) - 1
 """Maximum of a checksum, and of tokens."""
 
 _SAVE_EVERY_S = 10.0
 
 CountTokens = Callable[[str], int]
-"""Returns the number of tokens of a text, without BOS."""
+"""Function that counts the tokens of a text, without BOS."""
 
 
 @dataclass(slots=True)
 class CountLog:
-    """Counts in the order in which a generator asks for them.
+    """Token counts in the order in which a generator asks for them.
 
     Attributes:
         entries: (CRC-32, tokens) of each text.
-        path: file with the entries; None if they were counted in this process.
-        right_samples: numbers of samples whose counts from a file were compared with the tokenizer.
-        is_suspect: whether a text had another checksum than its entry, so that earlier counts may be wrong, too.
-        save: writes the entries; called from time to time, so that a killed process loses little.
+        path: file that the entries were read from, or None if they were counted in this process.
+        right_samples: numbers of the samples whose counts from a file were compared with the tokenizer.
+        is_suspect: whether a text's checksum differed from the stored one, so that earlier counts may be wrong, too.
+        save: writes the entries. It is called from time to time, so that a killed process loses little.
     """
 
     entries: list[tuple[int, int]] = field(default_factory=list)
@@ -79,9 +75,9 @@ class CountLog:
     _next_save_s: float = field(default_factory=lambda: time.monotonic() + _SAVE_EVERY_S)
 
     def counter(self, count: CountTokens) -> CountTokens:
-        """Return a function that answers from the log first, and then counts and extends the log.
+        """Make a function that returns counts from the log first, and then counts and extends the log.
 
-        A text with another checksum than its entry ends the log there: it belongs to other texts.
+        If a text's checksum differs from the entry's, the rest of the log is discarded, because it is of other texts.
         """
         position = 0
 
@@ -106,7 +102,7 @@ class CountLog:
         return count_tokens
 
     def discard(self) -> None:
-        """Remove all entries, so that their texts are counted again."""
+        """Remove all entries, so that all texts are counted again."""
         if not self.is_suspect:  # else the counter has logged it
             log.warning(f"{self.path} has wrong token counts: its samples are counted again.")
         self.entries.clear()
@@ -118,12 +114,12 @@ _LOGS: dict[str, CountLog] = {}
 
 @contextmanager
 def kept_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterator[CountLog]:
-    """Open the counts of a set of samples, and keep new ones from time to time and after an interruption.
+    """Open the stored counts of a set of samples, and store new ones from time to time and after an interruption.
 
     Args:
-        description: the settings that decide the texts and their counts. Texts also depend on the bundle's files, which
-            the checksums cover.
-        bundled: folder with counts in the bundle. They have precedence, because the bundle's digest covers them.
+        description: the settings that decide the texts and counts. Texts also depend on the bundle's files, which the
+            checksums cover.
+        bundled: folder with counts in the bundle, which take precedence because the bundle's digest covers them.
     """
     digest = sha256_text(canonical_json(description))
     counts = _LOGS.get(digest)
@@ -140,7 +136,7 @@ def kept_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterato
 
 
 def kept_folder() -> Path | None:
-    """Folder of kept counts: ``lbx/ruler`` in the user's cache folder; None without a home folder."""
+    """Folder of stored counts: ``lbx/ruler`` in the user's cache folder, or None without a home folder."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
         cache = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
@@ -182,7 +178,7 @@ def _write_log(digest: str, description: Mapping[str, Any], counts: CountLog) ->
 
 @lru_cache(maxsize=8)
 def _report_unkept(reason: str) -> None:
-    """Log once for all tasks that counts are lost."""
+    """Log, once for all tasks, that counts cannot be stored."""
     log.warning(
         f"The token counts of RULER's samples cannot be kept ({reason}): the next run counts again. To keep them, set "
         "XDG_CACHE_HOME to a folder that you can write to."
@@ -194,21 +190,21 @@ def _digest_of(entries: list[tuple[int, int]]) -> str:
 
 
 MOST_RETRIES = 2000
-"""Tries at the smallest size, after which lbx gives up; the authors' scripts try for ever."""
+"""Number of tries at the smallest size, after which lbx gives up. (The authors' scripts try for ever.)"""
 
 
 class UnusableDrawError(Exception):
-    """A draw that makes no sample; the authors' scripts catch its error and draw again."""
+    """Draw that gives no sample. The authors' scripts catch the error and draw again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A drawn text, answer prefix included.
+class Candidate:
+    """Candidate text of a sample, with the answer prefix.
 
     Attributes:
         outputs: accepted answers.
-        query: the words asked for.
-        tokens: tokens of the text and of the answer's budget; 0 before they are counted.
+        query: the key, name or question that the text asks for.
+        tokens: number of tokens of the text and of the answer's budget, or 0 before they are counted.
     """
 
     text: str
@@ -218,15 +214,15 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Room of a sample in tokens.
+class TokenBudget:
+    """Budget of a task's samples.
 
     Attributes:
         name: full name of the task, for messages.
         limit: tokens of text and answer together.
-        answer: budget of the answer.
-        step: smallest size, and the step by which sizes shrink.
-        advice: for the error if no sample fits.
+        answer: tokens of the answer.
+        step: smallest size of a sample, and the step by which sizes shrink, in words, lines or documents.
+        advice: advice in the error if no sample fits.
     """
 
     name: str
@@ -237,29 +233,30 @@ class Room:
 
 
 class Generator(ABC):
-    """Generator of a task's samples; each draw advances its random state."""
+    """Base class of the generators of a task's samples. Each draw advances the generator's random state."""
 
-    room: Room
+    budget: TokenBudget
     first_size = 0
-    """Size of the text that estimates the tokens of a unit; 0 for the smallest size."""
+    """Size of the text by which the tokens per word, line or document are estimated. 0 stands for the smallest size."""
 
     @abstractmethod
-    def draw(self, size: int, number: int) -> Draft:
-        """Draw a sample.
+    def draw(self, size: int, number: int) -> Candidate:
+        """Draw the candidate of a sample.
 
         Args:
-            number: number of the sample, from 0; 0 in the search.
+            size: number of words, lines or documents.
+            number: number of the sample, from 0. In the search it is 0.
 
         Raises:
-            UnusableDrawError: the draw makes no sample.
+            UnusableDrawError: the draw gives no sample.
         """
 
     def highest_size(self, tokens: int, size: int) -> int:
-        """Return the upper bound of the search, given the tokens of a text of this size."""
-        return max(int(self.room.limit / (tokens / size) * 3), self.room.step * 2)
+        """Upper bound of the search, given the number of tokens of a text of this size."""
+        return max(int(self.budget.limit / (tokens / size) * 3), self.budget.step * 2)
 
-    def samples(self, count: CountTokens) -> Iterator[Draft]:
-        """Yield samples without end.
+    def samples(self, count: CountTokens) -> Iterator[Candidate]:
+        """Yield candidates that fit the budget, without end.
 
         Raises:
             UsageError: no sample fits, or there is no further sample.
@@ -275,21 +272,21 @@ class Generator(ABC):
         return self.draw(size, 0).text
 
     def find_size(self, count: CountTokens, extra: int = 0) -> int:
-        """Return the largest size that fits, by the authors' search.
+        """Find the largest size that fits the budget, by the authors' search.
 
         Args:
-            extra: tokens that each sample has in addition to its text in the search.
+            extra: number of tokens of each sample in addition to the text that the search draws.
         """
-        room = self.room
-        first = self.first_size or room.step
-        size = low = room.step
+        budget = self.budget
+        first = self.first_size or budget.step
+        size = low = budget.step
         tokens = count(self._draw_in_search(first))
         if tokens <= 0:
-            raise no_tokens_error(room)
+            raise no_tokens_error(budget)
         high = self.highest_size(tokens, first)
         while low <= high:
             middle = (low + high) // 2
-            if count(self._draw_in_search(middle)) + extra + room.answer <= room.limit:
+            if count(self._draw_in_search(middle)) + extra + budget.answer <= budget.limit:
                 size, low = middle, middle + 1
             else:
                 high = middle - 1
@@ -300,39 +297,39 @@ class Generator(ABC):
             return self.draw_in_search(size)
         except UnusableDrawError as exc:
             raise UsageError(
-                f"{self.room.name}: the authors' search for the size of samples stops with an error for this "
+                f"{self.budget.name}: the authors' search for the size of samples stops with an error for this "
                 f"tokenizer, length and seed ({exc}).",
                 fix="Choose another length.",
             ) from exc
 
-    def _fit(self, count: CountTokens, size: int, number: int) -> Draft:
-        room, least = self.room, 0
-        for _ in range(size // room.step + MOST_RETRIES):
+    def _fit(self, count: CountTokens, size: int, number: int) -> Candidate:
+        budget, least = self.budget, 0
+        for _ in range(size // budget.step + MOST_RETRIES):
             try:
-                draft = self.draw(size, number)
-                tokens = count(draft.text) + room.answer
-                if tokens <= room.limit:
-                    return replace(draft, tokens=tokens)
+                candidate = self.draw(size, number)
+                tokens = count(candidate.text) + budget.answer
+                if tokens <= budget.limit:
+                    return replace(candidate, tokens=tokens)
                 least = min(least or tokens, tokens)
             except UnusableDrawError:
                 pass
-            if size > room.step:
-                size -= room.step
-        raise too_short_error(room, least)
+            if size > budget.step:
+                size -= budget.step
+        raise too_short_error(budget, least)
 
 
-def no_tokens_error(room: Room) -> UsageError:
-    """Return the error for a tokenizer that has no tokens for a text."""
+def no_tokens_error(budget: TokenBudget) -> UsageError:
+    """Error for a tokenizer that gives no tokens for a text."""
     return UsageError(
-        f"{room.name} cannot be made: the model's tokenizer has no tokens for its words.",
+        f"{budget.name} cannot be made: the model's tokenizer has no tokens for its words.",
         fix="Check that the model's tokenizer.json is complete.",
     )
 
 
-def too_short_error(room: Room, least: int) -> UsageError:
-    """Return the error for a length that no sample fits into."""
-    tokens = f": the smallest sample has {least:,} tokens, but the length leaves {room.limit:,}" if least else ""
+def too_short_error(budget: TokenBudget, least: int) -> UsageError:
+    """Error for a length into which no sample fits. ``least`` is the size of the smallest sample, or 0 if unknown."""
+    tokens = f": the smallest sample has {least:,} tokens, but the length leaves {budget.limit:,}" if least else ""
     return UsageError(
-        f"{room.name} cannot be made{tokens}. NVIDIA's script tries until a sample fits, usually for ever.",
-        fix=room.advice,
+        f"{budget.name} cannot be made{tokens}. NVIDIA's script tries until a sample fits, usually for ever.",
+        fix=budget.advice,
     )

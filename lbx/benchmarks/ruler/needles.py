@@ -1,12 +1,11 @@
-"""Needle tasks of RULER: keys and values hidden in noise, in other needles or in essays.
+"""Generator of RULER's needle tasks: keys and values hidden in noise, in other needles or in essays.
 
-Essays, the haystack of five needle tasks: the authors' whole file, or the 49 essays at its beginning.
-
+Essays are the haystack of five needle tasks: the authors' whole file, or the 49 essays at its beginning.
 json/download_paulgraham_essay.py in https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a joins
-49 files of a repository and then pages of a website. The pages change with the date; the 49 files have a commit, and
-more words than any sample of 131,072 tokens needs.
+49 files of a repository and then pages of a website. The pages change with the date. The 49 files are fixed by a
+commit, and contain more words than any sample of 131,072 tokens needs.
 
-Word lists of wonderwords, single and in pairs.
+Keys and values that are words come from the word lists of wonderwords, single and in pairs.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks.base.files import damaged_file_error, read_json, read_text
-from lbx.benchmarks.ruler.generator import CountTokens, Draft, Generator, Room
+from lbx.benchmarks.ruler.generator import Candidate, CountTokens, Generator, TokenBudget
 from lbx.benchmarks.ruler.sentences import SentenceSplitter, read_parameters
 from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, NeedleRules, needle_text, noise_text
 
@@ -42,14 +41,14 @@ class EssayWords:
     """Words of the essays, split at white space as in niah.py.
 
     Attributes:
-        limit: maximum number of words in a sample; None if the authors' scripts repeat the words in longer samples.
+        limit: maximum number of words in a sample, or None if the authors' scripts repeat the words in longer samples.
     """
 
     words: Sequence[str]
     limit: int | None = None
 
     def check_size(self, size: int, task: str) -> None:
-        """Check that samples of a size have the authors' words. Raises UsageError."""
+        """Check that samples of a size contain the authors' words. Raises UsageError if the essays are too short."""
         if self.limit is not None and size > self.limit:
             raise UsageError(
                 f"{task} needs {size:,} words of essays, and the bundle has {self.limit:,}.",
@@ -58,7 +57,7 @@ class EssayWords:
 
 
 def essay_files(bundle: Bundle) -> list[str]:
-    """Return the paths of the essays in a bundle, in the authors' order; empty without essays."""
+    """Paths of the essays in a bundle, in the authors' order, or [] without essays."""
     if bundle.file(WHOLE_FILE) is not None:
         return [WHOLE_FILE]
     folder = bundle.file(FOLDER)
@@ -66,10 +65,10 @@ def essay_files(bundle: Bundle) -> list[str]:
 
 
 def read_essays(bundle: Bundle) -> EssayWords:
-    """Read the essays of a bundle; the whole file has precedence.
+    """Read the essays of a bundle, from the whole file if the bundle contains it.
 
     Raises:
-        BundleError: the bundle has no essays, or other ones.
+        BundleError: the bundle contains no essays, or other ones.
     """
     files = essay_files(bundle)
     if not files:
@@ -92,7 +91,7 @@ def _split(text: str) -> list[str]:
 
 
 def word_list(bundle: Bundle, part: str) -> list[str]:
-    """Return the words of a list of wonderwords, in its order.
+    """Read a word list of wonderwords, in the list's order.
 
     Args:
         part: "noun", "adjective" or "verb".
@@ -108,19 +107,19 @@ def word_list(bundle: Bundle, part: str) -> list[str]:
 
 
 def word_file(part: str) -> str:
-    """Return the path of a word list in a bundle."""
+    """Path of a word list in a bundle."""
     return f"wonderwords/{part}list.txt"
 
 
 def shuffled_words(bundle: Bundle, seed: int) -> list[str]:
-    """Return all distinct words in the authors' random order."""
+    """All distinct words of the word lists in the authors' random order."""
     words = sorted({word for part in ("noun", "adjective", "verb") for word in word_list(bundle, part)})
     Random(seed).shuffle(words)  # noqa: S311 - the authors' draw
     return words
 
 
 class WordPairs(Sequence[str]):
-    """Distinct "adjective-noun" pairs in code-point order, computed on access.
+    """Sequence of distinct "adjective-noun" pairs in code-point order, computed on access.
 
     The lists of wonderwords 2.2.0 give 6,175,260 pairs, which would take 1.1 GB.
     """
@@ -157,11 +156,11 @@ class WordPairs(Sequence[str]):
 _DEPTHS = [int(depth) for depth in np.round(np.linspace(0, 100, num=40, endpoint=True)).astype(int)]
 """Possible positions of needles in essays, in percent."""
 _SINGULAR = (("Some", "A"), ("are all", "is"), ("are", "is"), ("answers", "answer"))
-"""Replacements in the whole template, a model's included, if a task asks for a single value."""
+"""Replacements in the template of task and model if a task asks for a single value."""
 
 
-def singular(template: str) -> str:
-    """Return a template for a single value, as niah.py changes it."""
+def make_singular(template: str) -> str:
+    """Change a template for a single value, like niah.py."""
     for plural, replacement in _SINGULAR:
         template = template.replace(plural, replacement)
     return template
@@ -170,13 +169,13 @@ def singular(template: str) -> str:
 class Needles(Generator):
     """Generator of a needle task."""
 
-    def __init__(self, bundle: Bundle, rules: NeedleRules, template: str, room: Room, seed: int) -> None:
-        self.room = room
+    def __init__(self, bundle: Bundle, rules: NeedleRules, template: str, budget: TokenBudget, seed: int) -> None:
+        self.budget = budget
         self._rules = rules
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - the authors' draws
         self._asks_one = rules.queries * rules.values == 1
-        self._template = singular(template) if self._asks_one else template
+        self._template = make_singular(template) if self._asks_one else template
         self._kind = rules.value[:-1] if self._asks_one else rules.value
         self._needle = needle_text(bundle)
         self._noise = noise_text(bundle) if rules.haystack == "noise" else ""
@@ -191,10 +190,10 @@ class Needles(Generator):
         size = super().find_size(count, extra)
         if self._essays:
             # Texts of the search may repeat words of an incomplete file. With a step left, these are too long anyway.
-            self._essays.source.check_size(size + self.room.step, self.room.name)
+            self._essays.source.check_size(size + self.budget.step, self.budget.name)
         return size
 
-    def draw(self, size: int, number: int) -> Draft:
+    def draw(self, size: int, number: int) -> Candidate:
         rules = self._rules
         keys: list[str] = []
         values: list[list[str]] = []
@@ -211,7 +210,7 @@ class Needles(Generator):
         names = [keys[index] for index in asked]
         query = f"{', '.join(names[:-1])}, and {names[-1]}" if len(names) > 1 else names[0]
         text = self._template.format(type_needle_v=self._kind, context=context, query=query)
-        return Draft(text, tuple(value for index in asked for value in values[index]), query)
+        return Candidate(text, tuple(value for index in asked for value in values[index]), query)
 
     def _draw_item(self, kind: str) -> str:
         if kind == "numbers":
@@ -246,7 +245,7 @@ class Needles(Generator):
 
 
 class Essays:
-    """Sentences of the essays' first words; the essays repeat if they are too short."""
+    """Sentences of the essays up to a number of words. Essays that are too short are repeated."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.source = read_essays(bundle)

@@ -1,4 +1,4 @@
-"""Question tasks (qa_1, qa_2): questions of SQuAD and HotpotQA on one paragraph or several among many others."""
+"""Generator of question tasks (qa_1, qa_2): questions of SQuAD and HotpotQA on paragraphs among many others."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, read_json_array
-from lbx.benchmarks.ruler.generator import Draft, Generator, Room, UnusableDrawError
+from lbx.benchmarks.ruler.generator import Candidate, Generator, TokenBudget, UnusableDrawError
 from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, document_text
 
 
 def question_file(dataset: str) -> str:
-    """Return the path of a dataset in a bundle."""
+    """Path of a dataset in a bundle."""
     return f"{SCRIPTS}/synthetic/json/{dataset}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and its documents as indices in ``QuestionSet.documents``.
+    """Question on documents, which are indices in ``QuestionSet.documents``.
 
     Attributes:
         answers: accepted answers, repetitions included.
-        answer_documents: documents with the answer.
+        answer_documents: documents that contain the answer.
         other_documents: other paragraphs of the same article.
     """
 
@@ -39,14 +39,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """Questions of a dataset, and its distinct paragraphs in code-point order."""
+    """Questions of a dataset, and the dataset's distinct paragraphs in code-point order."""
 
     questions: Sequence[Question]
     documents: Sequence[str]
 
 
 def read_questions(bundle: Bundle, dataset: str) -> QuestionSet:
-    """Read a dataset. Raises BundleError: the bundle lacks its file, or the file is damaged."""
+    """Read the questions of a dataset. Raises BundleError if the file is missing or damaged."""
     path = DATA.official_file(bundle, question_file(dataset))
     stat = path.stat()
     return _read_questions(path, dataset, stat.st_mtime_ns, stat.st_size)
@@ -111,18 +111,18 @@ def _contexts(row: DataRow) -> Iterator[str]:
 class QuestionTexts(Generator):
     """Generator of a question task."""
 
-    def __init__(self, bundle: Bundle, dataset: str, template: str, room: Room, seed: int) -> None:
-        self.room = room
+    def __init__(self, bundle: Bundle, dataset: str, template: str, budget: TokenBudget, seed: int) -> None:
+        self.budget = budget
         self._set = read_questions(bundle, dataset)
         self._document = document_text(bundle)
         self._template = template
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - the authors' draws
 
-    def draw(self, size: int, number: int) -> Draft:
+    def draw(self, size: int, number: int) -> Candidate:
         if number >= len(self._set.questions):
             raise UsageError(
-                f"{self.room.name} has {number:,} questions and cannot make more samples. NVIDIA's script would try "
+                f"{self.budget.name} has {number:,} questions and cannot make more samples. NVIDIA's script would try "
                 "for ever.",
                 fix=f"Pass --limit {number}, or set samples = {number} in ruler/ruler.toml of the recipe.",
             )
@@ -130,19 +130,19 @@ class QuestionTexts(Generator):
         documents = self._choose_documents(question, size)
         random.Random(self._seed).shuffle(documents)  # noqa: S311 - the same permutation in every sample
         context = "\n\n".join([self._document.format(i=i, document=text) for i, text in enumerate(documents, 1)])
-        return Draft(self._template.format(context=context, query=question.text), question.answers, question.text)
+        return Candidate(self._template.format(context=context, query=question.text), question.answers, question.text)
 
     def _choose_documents(self, question: Question, size: int) -> list[str]:
         documents, own, more = self._set.documents, question.answer_documents, question.other_documents
         if size >= len(documents):
             return ([*documents] * -(-size // len(documents)))[:size]
-        room = size - len(own)
-        if room > len(more):
+        n_others = size - len(own)
+        if n_others > len(more):
             related = {*own, *more}
             others = [number for number in range(len(documents)) if number not in related]
-            chosen = [*own, *more, *self._random.sample(others, max(0, room - len(more)))]
+            chosen = [*own, *more, *self._random.sample(others, max(0, n_others - len(more)))]
         else:
-            if room < 0:
+            if n_others < 0:
                 raise UnusableDrawError("the question has more documents than the sample")
-            chosen = [*own, *self._random.sample(more, room)]
+            chosen = [*own, *self._random.sample(more, n_others)]
         return [documents[number] for number in chosen]

@@ -1,23 +1,24 @@
-"""The files of RULER's evaluate.py: summary.csv and submission.csv for each length.
+"""RULER's result files (summary.csv and submission.csv for each length) and prediction files.
 
 Source: write_evaluation and write_submission of
 https://github.com/NVIDIA/RULER/blob/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a/scripts/eval/evaluate.py
 
-They are equal to its files byte for byte: predictions are not escaped for spreadsheets, because the official reader of
-submission.csv would take the escapes for a part of the prediction.
+The result files equal evaluate.py's byte for byte. Predictions are not escaped for spreadsheets, because the official
+reader of submission.csv would read the escapes as text of the prediction.
 
-RULER's prediction files: MODEL/synthetic/LENGTH/pred/TASK.jsonl.
+The path of a prediction file is MODEL/synthetic/LENGTH/pred/TASK.jsonl.
 
 Source: call_api.py and evaluate.py of
 https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a/scripts
 
     {"index": 1181, "pred": "...", "input": "...", "outputs": ["..."], "others": {}, "truncation": -1, "length": 4005}
 
-The folder gives the length, or the file's name: TASK_LENGTH.jsonl. Chunks TASK-0.jsonl, TASK-1.jsonl, ... are joined
-in the order of their names as text, TASK-10 before TASK-2. ``index`` repeats in niah's files; lines number the samples.
+The length follows from the folder, or from the file's name: TASK_LENGTH.jsonl. Chunks TASK-0.jsonl, TASK-1.jsonl, ...
+are joined in the order of their names as text, TASK-10 before TASK-2. ``index`` repeats in niah's files, so samples are
+numbered by lines.
 
-The samples depend on the tokenizer. A row has all that scores it, and its sample's id includes a digest of the file's
-questions, so that files of other samples never share an id. Rows at which evaluate.py stops are refused.
+The samples depend on the tokenizer. A row contains all that scoring needs. The sample's id includes a digest of the
+file's questions, so that files of other samples never share an id. Rows at which evaluate.py stops are refused.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class RulerFormat(PredictionFormat):
     score_keys = (WITHOUT_REFERENCES,)
 
     def find_files(self, path: Path) -> TaskFiles:
-        """Return the files of a file's or folder's tasks; a folder may be any of MODEL/synthetic/LENGTH/pred."""
+        """Find the prediction files of a path by task. The path may be a file or any of MODEL/synthetic/LENGTH/pred."""
         folders = [] if path.is_file() else _prediction_folders(path)
         entries = [path] if path.is_file() else [entry for folder in folders for entry in sorted(folder.iterdir())]
         files: dict[str, list[Path]] = {}
@@ -80,13 +81,13 @@ class RulerFormat(PredictionFormat):
         return TaskFiles({task: files[task] for task in self.sort_tasks(files)}, tuple(ignored_names))
 
     def sort_tasks(self, tasks: Collection[str]) -> list[str]:
-        """Return the tasks by length, then in the authors' order; any length counts."""
+        """Sort tasks of any length by length, then in the authors' order."""
         return [
             task.name for task in sorted(split_names(tasks), key=lambda task: (task.length, TASKS.index(task.base)))
         ]
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """Return the rows; of a file without a first reference none is scored, as by evaluate.py."""
+        """Parse the rows of a file. If the first reference is null, all rows score 0, as in evaluate.py."""
         first = _references(lines[0])
         without_references = first[0] is None
         references = [_all_text(line, without_references=without_references) for line in lines]
@@ -116,11 +117,11 @@ class RulerFormat(PredictionFormat):
             predictions.append(Prediction(line, task, sample_id, number, sample, line.text("pred"), note=note))
         return predictions
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         return sample.sample_id
 
     def export_path(self, model: str, task: str | None, name: str) -> str:
-        """Return the path in the authors' layout; its file names have no length."""
+        """Path in the authors' layout, in which file names state no length."""
         parts = next(split_names([task or ""]), None)
         return f"{_folder(model, parts.length)}/{name.replace(parts.name, parts.base, 1)}" if parts else name
 
@@ -149,7 +150,7 @@ def _folder(model: str, length: int) -> str:
 
 
 class TaskName(NamedTuple):
-    """A task's name and its parts."""
+    """Name of a task, split into base and length."""
 
     name: str
     base: str
@@ -157,7 +158,7 @@ class TaskName(NamedTuple):
 
 
 def split_names(names: Iterable[str]) -> Iterator[TaskName]:
-    """Yield the parts of the names that are RULER's; files from elsewhere may have others."""
+    """Yield each name of a RULER task, split into base and length. Other names are skipped."""
     for name in names:
         base, _, length = name.rpartition("_")
         if base in TASKS and _LENGTH.fullmatch(length):
@@ -165,7 +166,7 @@ def split_names(names: Iterable[str]) -> Iterator[TaskName]:
 
 
 def _prediction_folders(path: Path) -> list[Path]:
-    """Return the folder itself if it has a task's file, else the folders "pred" of all lengths below it."""
+    """Return the folder if it contains a prediction file, or else the folders "pred" of all lengths below it."""
     if any(_FILE.fullmatch(entry.name) for entry in path.iterdir()):
         return [path]
     folders = [folder for pattern in ("pred", "*/pred", "synthetic/*/pred") for folder in path.glob(pattern)]
@@ -191,7 +192,7 @@ def _task(file: Path, match: re.Match[str]) -> str:
 
 
 def _references(line: PredictionLine) -> list[object]:
-    """Return the references of a row as evaluate.py reads them: those of a string are its characters."""
+    """Read the references of a row as evaluate.py does: the references of a string are its characters."""
     values = line.values
     references = values["outputs"] if "outputs" in values else [values.get("output", "")]
     if not isinstance(references, (list, str)) or not references:
@@ -230,20 +231,26 @@ def _sample(
 
 
 class _TaskResult(NamedTuple):
-    """A task's name without its length, its number, and the (id, prediction) of each row."""
+    """Result of a task for summary.csv and submission.csv.
+
+    Attributes:
+        base: the task's name without the length.
+        score: the task's official number.
+        rows: (id, prediction) of each row.
+    """
 
     base: str
     score: float | None
     rows: Sequence[tuple[object, str]]
 
     @property
-    def nulls(self) -> str:
-        """Number of predictions without text, of all: "4/62"."""
+    def null_share(self) -> str:
+        """Number of predictions without text, and of all predictions: "4/62"."""
         return f"{sum(not prediction for _, prediction in self.rows)}/{len(self.rows)}"
 
 
 def _result_files(run: ScoredRun) -> dict[str, str]:
-    """Return summary.csv (summary-TASK.csv for a single task) and submission.csv of each length, by path."""
+    """Write summary.csv (summary-TASK.csv for a single task) and submission.csv for each length: {path: text}."""
     lines: dict[str, list[ScoredLine]] = {}
     for line in run.lines:
         lines.setdefault(line.scored_sample.sample.task, []).append(line)
@@ -266,9 +273,10 @@ RESULTS = ResultFormat(_result_files)
 
 
 def _row(task: str, number: int, line: ScoredLine) -> tuple[object, str]:
-    """Return the id and the cleaned prediction of a row.
+    """Return (id, cleaned prediction) of a row.
 
-    Raises UsageError: evaluate.py stops at the row, or pandas would change the ids of others.
+    Raises:
+        UsageError: evaluate.py stops at the row, or pandas would change the ids of other rows.
     """
     values: Mapping[str, object] = line.row()
     others, row_id = values.get("others"), values.get("index")
@@ -299,7 +307,7 @@ def _summary(results: Sequence[_TaskResult]) -> str:
         range(len(results) + 1),
         ("Tasks", *(result.base for result in results)),
         ("Score", *(result.score for result in results)),
-        ("Nulls", *(result.nulls for result in results)),
+        ("Nulls", *(result.null_share for result in results)),
     ]
     return _write_csv(rows)
 

@@ -1,4 +1,4 @@
-"""Samples of RULER for one tokenizer, byte for byte those of the authors' scripts with the same settings."""
+"""Samples of RULER for one tokenizer, equal byte for byte to those of the authors' scripts with the same settings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.files import cached_by_mtime, damaged_file_error, read_text
 from lbx.benchmarks.ruler.chains import Chains
 from lbx.benchmarks.ruler.generator import (
+    Candidate,
     CountLog,
     CountTokens,
-    Draft,
-    Room,
+    TokenBudget,
     join_lines,
     kept_counts,
     split_answer_prefix,
@@ -38,7 +38,7 @@ from lbx.benchmarks.ruler.tasks import (
     TASK_TEMPLATE,
     RulerSettings,
     TaskTexts,
-    family_of,
+    constants_key,
     model_template,
     noise_text,
     split_task,
@@ -52,11 +52,11 @@ log = logging.getLogger("lbx")
 BUNDLED_COUNTS = "ruler/counts"
 ENGLISH_WORDS = f"{SCRIPTS}/synthetic/json/english_words.json"
 _VERSION = 1
-"""Version of this code, raised if a sample changes."""
+"""Version of the generators, raised if a sample changes."""
 _STEPS = {"niah": 25, "variable_tracking": 10, "common_words_extraction": 10, "qa": 10}
-"""Smallest size of a sample, by group of tasks."""
+"""{key of the task in constants.py: smallest size of a sample}."""
 _SHORT = 4096
-"""Length in tokens below which samples are made of smaller steps and fewer words."""
+"""Length in tokens below which samples grow by smaller steps and contain fewer words."""
 _SHORT_STEP = 5
 """Smallest size of needle tasks without essays and of vt in short samples."""
 _ESSAY_STEP = 500
@@ -65,11 +65,11 @@ _FIRST_REPORT_S, _REPORT_S = 3.0, 30.0
 
 
 class _Samples(Protocol):
-    def samples(self, count: CountTokens) -> Iterator[Draft]: ...
+    def samples(self, count: CountTokens) -> Iterator[Candidate]: ...
 
 
 def required_files(bundle: Bundle, task: str) -> list[str]:
-    """Return the paths of the files that a task is made from, whether or not the bundle has them."""
+    """Paths of the files that a task is generated from, whether or not the bundle contains them."""
     files = [CONSTANTS]
     if task in NEEDLES:
         rules = NEEDLES[task]
@@ -90,11 +90,11 @@ class SampleSet:
     """Samples of one bundle, tokenizer and template.
 
     Attributes:
-        tokenizer_sha256: identity of the tokenizer.
-        count: counts the tokens of a text, control tokens as single tokens and without BOS.
-        template: name of a model's template in the authors' template.py, ``CARD_TEMPLATE`` or "".
-        wrapping_tokens: tokens that the card's chat template adds to a prompt.
-        adds_bos: whether a prompt has a BOS that its length does not count.
+        tokenizer_sha256: hash of the tokenizer.
+        count: counts the tokens of a text, with control tokens as single tokens and without BOS.
+        template: name of a model's template in the authors' template.py, ``CARD_TEMPLATE``, or "" for none.
+        wrapping_tokens: number of tokens that the card's chat template adds to a prompt.
+        adds_bos: whether a prompt contains a BOS that the sample's length does not count.
     """
 
     bundle: Bundle
@@ -113,7 +113,7 @@ class SampleSet:
         return sha256_text(canonical_json([_VERSION, settings, self.tokenizer_sha256, self.template, wrapping_tokens]))
 
     def samples(self, benchmark: str, name: str) -> Iterator[Sample]:
-        """Yield the samples of a task, counting tokens only if their counts are not kept.
+        """Yield the samples of a task. Tokens are counted only if there are no stored counts.
 
         Raises:
             UsageError: no sample fits into the length, or there are too few questions.
@@ -129,27 +129,27 @@ class SampleSet:
         texts = task_texts(self.bundle, task)
         report = _Reporter(f"{benchmark}/{name}", self.settings.samples, self.count)
         with kept_counts(description, self.bundle.file(BUNDLED_COUNTS)) as counts:
-            for number, draft in enumerate(self._drafts(name, texts, counts, report.count)):
-                yield self._sample(benchmark, name, texts, number, draft)
+            for number, candidate in enumerate(self._candidates(name, texts, counts, report.count)):
+                yield self._sample(benchmark, name, texts, number, candidate)
                 report.number = number + 1
 
-    def _drafts(self, name: str, texts: TaskTexts, counts: CountLog, count: CountTokens) -> Iterator[Draft]:
-        """Yield drafts; if a kept count is wrong, all are drawn again from new counts.
+    def _candidates(self, name: str, texts: TaskTexts, counts: CountLog, count: CountTokens) -> Iterator[Candidate]:
+        """Yield candidates. If a stored count is wrong, all are drawn again from new counts.
 
         Raises:
-            LbxError: an earlier draft was yielded before its kept count turned out to be wrong.
+            LbxError: the new draw of a candidate that was already yielded differs.
         """
         digests: list[str] = []
         while True:
             try:
-                drafts = self._generator(name, texts).samples(counts.counter(count))
-                for number, draft in enumerate(islice(drafts, self.settings.samples)):
-                    if counts.is_suspect or not self._has_right_count(number, draft, texts, counts, count):
+                candidates = self._generator(name, texts).samples(counts.counter(count))
+                for number, candidate in enumerate(islice(candidates, self.settings.samples)):
+                    if counts.is_suspect or not self._has_right_count(number, candidate, texts, counts, count):
                         break
-                    digest = sha256_text(f"{draft.tokens} {draft.text}")
+                    digest = sha256_text(f"{candidate.tokens} {candidate.text}")
                     if number == len(digests):
                         digests.append(digest)
-                        yield draft
+                        yield candidate
                     elif digest != digests[number]:
                         raise LbxError(
                             f"Samples of ruler/{name} were made from wrong token counts, which are now discarded.",
@@ -163,36 +163,36 @@ class SampleSet:
             counts.discard()
 
     def _has_right_count(
-        self, number: int, draft: Draft, texts: TaskTexts, counts: CountLog, count: CountTokens
+        self, number: int, candidate: Candidate, texts: TaskTexts, counts: CountLog, count: CountTokens
     ) -> bool:
-        """Compare the count of a draft from a file with the tokenizer, for the first, the last and one in 50."""
+        """Whether a stored count agrees with the tokenizer. It checks the first, the last and one candidate in 50."""
         is_last = number == self.settings.samples - 1
         if not counts.path or number in counts.right_samples or not (is_last or number % _CHECKED_SHARE == 0):
             return True
         counts.right_samples.add(number)
-        return count(draft.text) + texts.answer_tokens == draft.tokens
+        return count(candidate.text) + texts.answer_tokens == candidate.tokens
 
-    def _sample(self, benchmark: str, name: str, texts: TaskTexts, number: int, draft: Draft) -> Sample:
+    def _sample(self, benchmark: str, name: str, texts: TaskTexts, number: int, candidate: Candidate) -> Sample:
         task, length = split_task(name)
-        text = draft.text
+        text = candidate.text
         if self.settings.remove_newline_tab and task != "vt":  # vt has joined lines before counting
             text = join_lines(text)
         text, prefix = split_answer_prefix(text, texts.answer_prefix)
         # By its content, because the samples of two tokenizers differ, and those of two formats of a model do not.
-        content = sha256_text(canonical_json([text, prefix, draft.outputs, draft.tokens, length]))
+        content = sha256_text(canonical_json([text, prefix, candidate.outputs, candidate.tokens, length]))
         return Sample(
             benchmark=benchmark,
             task=name,
             sample_id=f"{number:04d}-{content[:8]}",
             context=text,
-            question=draft.query,
-            references=draft.outputs,
-            length=draft.tokens,
+            question=candidate.query,
+            references=candidate.outputs,
+            length=candidate.tokens,
             length_unit="tokens",
             meta={
                 "answer_prefix": prefix,
                 # niah.py overwrites the sample's number by the position of its first answer.
-                "index": text.find(draft.outputs[0]) if task in NEEDLES else number,
+                "index": text.find(candidate.outputs[0]) if task in NEEDLES else number,
                 "max_length": length,
             },
         )
@@ -207,25 +207,25 @@ class SampleSet:
         elif length < _SHORT and (task in NEEDLES or task == "vt"):
             step = _SHORT_STEP
         else:
-            step = _STEPS.get(family_of(task), 1)
-        room = Room(f"ruler/{name}", length - template_tokens, texts.answer_tokens, step)
+            step = _STEPS.get(constants_key(task), 1)
+        budget = TokenBudget(f"ruler/{name}", length - template_tokens, texts.answer_tokens, step)
         if task in NEEDLES:
-            return Needles(bundle, NEEDLES[task], template, room, seed)
+            return Needles(bundle, NEEDLES[task], template, budget, seed)
         if task == "vt":
             return Chains(
-                noise_text(bundle), template, texts, room, seed,
+                noise_text(bundle), template, texts, budget, seed,
                 template_tokens=template_tokens, joins_lines=self.settings.remove_newline_tab,
             )  # fmt: skip
         if task == "cwe":
             words = shuffled_words(bundle, seed)
             larger_list = partial(_english_words, bundle)
-            return CommonWords(template, room, seed, is_short=length < _SHORT, words=words, english_words=larger_list)
+            return CommonWords(template, budget, seed, is_short=length < _SHORT, words=words, english_words=larger_list)
         if task == "fwe":
-            return FrequentWords(template, room, seed)
-        return QuestionTexts(bundle, QUESTIONS[task], template, room, seed)
+            return FrequentWords(template, budget, seed)
+        return QuestionTexts(bundle, QUESTIONS[task], template, budget, seed)
 
     def _frame(self) -> tuple[str, int]:
-        """Return the text around the task's template, and the tokens that are left free for another one."""
+        """Text around the task's template, and the number of tokens to leave free for a model's template."""
         if self.template == CARD_TEMPLATE:
             return TASK_TEMPLATE, self.wrapping_tokens
         frame = model_template(self.bundle, self.template or "base")
@@ -235,7 +235,7 @@ class SampleSet:
 
 
 class _Reporter:
-    """Log lines while samples are made, which may take minutes."""
+    """Counter of tokens that also logs progress while samples are generated, which may take minutes."""
 
     def __init__(self, name: str, total: int, count: CountTokens) -> None:
         self.number = 0

@@ -1,4 +1,4 @@
-"""Sentence boundaries by the Punkt algorithm (Kiss and Strunk, 2006), as nltk 3.9 finds them.
+"""Splitter of texts into sentences by the Punkt algorithm (Kiss and Strunk, 2006), with the results of nltk 3.9.
 
 Source: nltk/tokenize/punkt.py of nltk 3.8.1 and 3.9.1, whose ``sent_tokenize`` gives equal sentences. nltk 3.10 treats
 curly quotation marks as closing punctuation and splits differently, so lbx does not call the installed nltk.
@@ -26,7 +26,7 @@ _WORD = re.compile(
     rf"""|,(?=$|\s|{_NON_WORD}|{_MULTIPLE}))|\S)"""
 )
 _CANDIDATE = re.compile(rf"[.?!](?=(?P<after>{_NON_WORD}|\s+(?P<next>\S+)))")
-"""A character that may end a sentence, followed by punctuation or by a word after white space."""
+"""Pattern of a character that may end a sentence, followed by punctuation or by a word after white space."""
 _CLOSING = re.compile(r"""["')\]}]+?(?:\s+|(?=--)|$)""", re.MULTILINE)
 _NUMBER = re.compile(r"^-?[.,]?\d[\d,.-]*\.?$")
 _NUMBER_TYPE = "##number##"
@@ -44,10 +44,10 @@ _LOWER = 1 << 4 | 1 << 5 | 1 << 6
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Trained parameters of a language.
+    """Trained Punkt parameters of a language.
 
     Attributes:
-        abbreviations: lower-case, without the final period.
+        abbreviations: abbreviations in lower case, without the final period.
         starters: words that often begin sentences.
         collocations: pairs of words that a sentence boundary never separates.
         contexts: {word type: bits of its orthographic contexts}.
@@ -60,7 +60,7 @@ class Parameters:
 
 
 def read_parameters(bundle: Bundle) -> Parameters:
-    """Read the English parameters. Raises BundleError: the bundle lacks them, or the file is damaged."""
+    """Read the English Punkt parameters. Raises BundleError if the file is missing or damaged."""
     path = DATA.official_file(bundle, PARAMETERS_FILE)
 
     def lines(member: str) -> list[str]:
@@ -80,14 +80,14 @@ def read_parameters(bundle: Bundle) -> Parameters:
 
 
 class SentenceSplitter:
-    """Splitter of texts into sentences."""
+    """Splitter of texts into sentences, with trained parameters."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self._has_break = lru_cache(maxsize=100_000)(self._find_break)
 
     def split(self, text: str) -> list[str]:
-        """Return the sentences of a text, without the white space between them."""
+        """Split a text into sentences, without the white space between them."""
         spans = [*self._spans(text)]
         sentences: list[str] = []
         moved = 0
@@ -114,7 +114,7 @@ class SentenceSplitter:
         yield begin, len(text.rstrip())
 
     def _candidates(self, text: str) -> Iterator[tuple[re.Match[str], str]]:
-        """Yield possible ends of sentences with the words around them; of several in a word, only the last."""
+        """Yield possible ends of sentences with the words around them. Of several in a word, only the last counts."""
         previous, first, last = None, 0, 0
         for match in _CANDIDATE.finditer(text):
             # The word begins after the last white space since the previous match; as in nltk, one directly at that
@@ -134,7 +134,7 @@ class SentenceSplitter:
         return any(self._ends_sentence(token, following) for token, following in pairwise(tokens))
 
     def _first_pass(self, token: str) -> tuple[bool, bool, bool]:
-        """Return whether a token by itself ends a sentence, is an abbreviation, and is an ellipsis."""
+        """Classify a token by itself: (ends a sentence, is an abbreviation, is an ellipsis)."""
         if token in (".", "?", "!"):
             return True, False, False
         if _ELLIPSIS.match(token):

@@ -1,11 +1,8 @@
-"""Names of RULER's tasks, and the settings of their generators.
+"""RULER's tasks: names, settings of the generators, settings in a bundle, and texts of the authors' files.
 
-The settings are those of ``scripts/synthetic.yaml`` in
-https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a, as a test checks.
-
-Settings of RULER in a bundle: ``ruler/ruler.toml``.
-
-RULER's templates and constants, read from the authors' files in the bundle.
+The settings of the generators are those of ``scripts/synthetic.yaml`` in
+https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a, as a test checks. Settings that a bundle
+may change are in its file ``ruler/ruler.toml``. Templates and constants are read from the authors' files in the bundle.
 """
 
 from __future__ import annotations
@@ -35,8 +32,8 @@ class NeedleRules:
     """Settings of a needle task.
 
     Attributes:
-        haystack: "noise" (one sentence again and again), "needle" (other needles) or "essay".
-        key, value: "words", "numbers" or "uuids".
+        haystack: "noise" (one sentence, repeated), "needle" (other needles) or "essay".
+        key, value: type of keys and of values: "words", "numbers" or "uuids".
         keys, values, queries: number of keys, of values for each key, and of keys asked for.
     """
 
@@ -59,7 +56,7 @@ NEEDLES: Mapping[str, NeedleRules] = {
     "niah_multiquery": NeedleRules("essay", queries=4),
 }
 QUESTIONS: Mapping[str, str] = {"qa_1": "squad", "qa_2": "hotpotqa"}
-"""Question tasks and the datasets that they draw from."""
+"""{question task: dataset of the questions}."""
 TASKS = (*NEEDLES, "vt", "cwe", "fwe", *QUESTIONS)
 """The 13 tasks, in the authors' order."""
 STANDARD_TASKS = tuple(f"{task}_{length}" for length in LENGTHS for task in TASKS)
@@ -83,8 +80,8 @@ def task_name(task: str, length: int) -> str:
     return f"{task}_{length}"
 
 
-def family_of(task: str) -> str:
-    """Return the key of a task in the authors' constants.py."""
+def constants_key(task: str) -> str:
+    """Key of a task in the authors' constants.py."""
     if task in NEEDLES:
         return "niah"
     if task in QUESTIONS:
@@ -98,13 +95,14 @@ _MOST_SAMPLES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class RulerSettings:
-    """Settings of the authors' scripts that a bundle may change; the defaults are the authors'.
+    """Settings of the authors' scripts that a bundle may change. The defaults are the authors'.
 
     Attributes:
         samples: number of samples of each task.
         seed: seed of all random draws.
-        remove_newline_tab: joins the lines of a sample, like ``--remove_newline_tab``.
-        prepare_for_ns: leaves room for a model's template without writing it, like ``--prepare_for_ns``.
+        remove_newline_tab: whether to join the lines of a sample, like ``--remove_newline_tab``.
+        prepare_for_ns: whether to leave tokens free for a model's template without writing the template, like
+            ``--prepare_for_ns``.
 
     Raises:
         UsageError: a value is of the wrong type or out of range.
@@ -146,21 +144,21 @@ SCRIPTS = "NVIDIA/RULER/scripts/data"
 CONSTANTS = f"{SCRIPTS}/synthetic/constants.py"
 DATA = DataSource("bundle/ruler.toml", required_file=CONSTANTS, more_recipes=("bundle/ruler_essays.toml",))
 TASK_TEMPLATE = "{task_template}"
-"""Field of a model's template for the template of the task."""
+"""Field of a model's template that stands for the template of the task."""
 _FIELDS = {
     "niah": ("context", "query", "type_needle_v"),
     "variable_tracking": ("context", "query", "num_v"),
     "common_words_extraction": ("context", "query", "num_cw"),
 }
-"""Fields of the texts in constants.py, if there are others than context and query."""
+"""{key in constants.py: fields of the texts}, for texts with other fields than context and query."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTexts:
-    """Texts of a group of tasks in constants.py.
+    """Texts of a task in constants.py.
 
     Attributes:
-        answer_tokens: budget of an answer.
+        answer_tokens: number of tokens that an answer may take.
     """
 
     template: str
@@ -169,10 +167,10 @@ class TaskTexts:
 
 
 def task_texts(bundle: Bundle, task: str) -> TaskTexts:
-    """Return the texts of a task. Raises BundleError: the bundle lacks constants.py, or has another one."""
+    """Read the texts of a task. Raises BundleError if constants.py is missing in the bundle or is another version."""
     path = DATA.official_file(bundle, CONSTANTS)
     entry = read_literals(path, ("TASKS",))["TASKS"]
-    group = family_of(task)
+    group = constants_key(task)
     values: Any = entry.get(group) if isinstance(entry, Mapping) else None
     match values:
         case {"template": str(template), "answer_prefix": str(prefix), "tokens_to_generate": int(tokens)} if tokens > 0:
@@ -183,23 +181,23 @@ def task_texts(bundle: Bundle, task: str) -> TaskTexts:
 
 
 def _check_fields(text: str, names: Collection[str], path: Path) -> str:
-    """Return a text that has no fields but the named ones, and no formats, which could be of any width."""
+    """Check that a text contains only the named fields, without formats, which may be of any width. Return the text."""
     try:
         fields = [field for field in Formatter().parse(text) if field[1] is not None]
     except ValueError as exc:
         raise damaged_file_error(str(path), f"a text has unpaired braces ({exc})") from exc
-    for _, name, form, conversion in fields:
-        if name not in names or form or conversion:
+    for _, name, format_spec, conversion in fields:
+        if name not in names or format_spec or conversion:
             raise damaged_file_error(str(path), f"a text has the unknown field {{{name}}}, or a field with a format")
     return text
 
 
 def model_template(bundle: Bundle, name: str) -> str:
-    """Return a model's template from template.py.
+    """Read a model's template from template.py.
 
     Raises:
-        UsageError: the authors have no template of that name.
-        BundleError: the bundle lacks template.py, or has another one.
+        UsageError: template.py contains no template of that name.
+        BundleError: template.py is missing in the bundle, or is another version.
     """
     path = DATA.official_file(bundle, f"{SCRIPTS}/template.py")
     templates = read_literals(path, ("Templates",))["Templates"]
@@ -216,17 +214,17 @@ def model_template(bundle: Bundle, name: str) -> str:
 
 
 def needle_text(bundle: Bundle) -> str:
-    """Sentence with a needle, with fields for its kind, key and value."""
+    """Sentence of a needle, with fields for type, key and value."""
     return _assigned_text(bundle, "niah.py", "needle", ("type_needle_v", "key", "value"))
 
 
 def noise_text(bundle: Bundle) -> str:
-    """Line of the haystack of noise."""
+    """Sentence that a haystack of noise repeats."""
     return _assigned_text(bundle, "niah.py", "haystack")
 
 
 def document_text(bundle: Bundle) -> str:
-    """Heading and text of a document among others, with fields for its number and text."""
+    """Template of a document among others, with fields for number and text."""
     return _assigned_text(bundle, "qa.py", "DOCUMENT_PROMPT", ("i", "document"))
 
 

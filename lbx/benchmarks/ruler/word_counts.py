@@ -1,4 +1,4 @@
-"""Common words (cwe) and frequent words (fwe): lists in which some words occur more often than others."""
+"""Generators of common words (cwe) and frequent words (fwe): lists in which some words occur more often than others."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.ruler.generator import CountTokens, Draft, Generator, Room, no_tokens_error, too_short_error
+from lbx.benchmarks.ruler.generator import (
+    Candidate,
+    CountTokens,
+    Generator,
+    TokenBudget,
+    no_tokens_error,
+    too_short_error,
+)
 
 _COMMON = 10
 """Number of common words."""
 _WORD_LETTERS = 6
 _MOST_WORDS_PER_TOKEN = 4
-"""Words for a token, above which a tokenizer drops them."""
+"""Number of words per token above which a tokenizer must be dropping words."""
 _ZETA_OF_2 = np.pi**2 / 6
-"""Sum of all k**-2, the divisor of the counts of words."""
+"""Sum of all k**-2, by which the counts of words are divided."""
 
 
 def _numbered_list(words: Sequence[str]) -> str:
@@ -29,8 +36,8 @@ class CommonWords(Generator):
 
     Args:
         is_short: whether the words are repeated less often, as below a length of 4,096 tokens.
-        words: all words, in random order.
-        english_words: returns the larger list that samples with more words than ``words`` are drawn from.
+        words: all words of the word lists, in random order.
+        english_words: returns the larger list for samples that need more words than ``words`` contains.
     """
 
     first_size = 4096
@@ -38,14 +45,14 @@ class CommonWords(Generator):
     def __init__(
         self,
         template: str,
-        room: Room,
+        budget: TokenBudget,
         seed: int,
         *,
         is_short: bool,
         words: Sequence[str],
         english_words: Callable[[], Sequence[str]],
     ) -> None:
-        self.room = room
+        self.budget = budget
         self._template = template
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - the authors' draws
@@ -55,13 +62,13 @@ class CommonWords(Generator):
         self._example, self._repetitions = ((20, 3, 1), (6, 1)) if is_short else ((40, 10, 3), (30, 3))
 
     def highest_size(self, tokens: int, size: int) -> int:
-        return max(int(self.room.limit // (tokens / size)) * 2, self.room.step * 2)
+        return max(int(self.budget.limit // (tokens / size)) * 2, self.budget.step * 2)
 
-    def draw(self, size: int, number: int) -> Draft:
+    def draw(self, size: int, number: int) -> Candidate:
         context, words = self._draw_list(*self._example)
         example = f"{self._fill(context)} {_numbered_list(words)}"
         context, words = self._draw_list(size, *self._repetitions)
-        return Draft(f"{example}\n{self._fill(context)}", tuple(words), "")
+        return Candidate(f"{example}\n{self._fill(context)}", tuple(words), "")
 
     def _fill(self, context: str) -> str:
         return self._template.format(num_cw=_COMMON, context=context, query="")
@@ -70,7 +77,7 @@ class CommonWords(Generator):
         source = self._words if size <= len(self._words) else self._english_words()
         if size > len(source):
             raise UsageError(
-                f"{self.room.name} needs {size:,} distinct words, but its word list has {len(source):,}.",
+                f"{self.budget.name} needs {size:,} distinct words, but its word list has {len(source):,}.",
                 fix="Choose a smaller length.",
             )
         drawn = self._random.sample(source, size)
@@ -80,31 +87,31 @@ class CommonWords(Generator):
 
 
 class FrequentWords:
-    """Generator of fwe: made-up words whose counts follow a zeta distribution.
+    """Generator of fwe: random words whose counts follow a zeta distribution.
 
-    Its number of words grows until a first sample is full; later samples only shrink. ``room.limit`` includes the
-    budget of the answer, which is subtracted once.
+    The number of words grows until a first sample is full. Later samples only shrink. ``budget.limit`` includes the
+    tokens of the answer, which are subtracted once.
     """
 
-    def __init__(self, template: str, room: Room, seed: int) -> None:
-        self._room = room
+    def __init__(self, template: str, budget: TokenBudget, seed: int) -> None:
+        self._budget = budget
         self._template = template
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - the authors' draws
-        self._limit = room.limit - room.answer
+        self._limit = budget.limit - budget.answer
         self._vocabulary_size = self._limit // 50
         self._step = self._limit // 32
 
-    def samples(self, count: CountTokens) -> Iterator[Draft]:
-        """Yield samples without end. Raises UsageError if the length is too short."""
+    def samples(self, count: CountTokens) -> Iterator[Candidate]:
+        """Yield candidates that fit the budget, without end. Raises UsageError if the length is too short."""
         if self._vocabulary_size < 2 or self._step < 1:  # the first word is not asked for
-            raise too_short_error(self._room, 0)
+            raise too_short_error(self._budget, 0)
         words = self._draw_vocabulary()
         largest = self._limit // 6
         while count(self._fill(words, largest)) < self._limit:
             largest += self._step
             if largest > _MOST_WORDS_PER_TOKEN * self._limit:
-                raise no_tokens_error(self._room)
+                raise no_tokens_error(self._budget)
         largest -= self._step
         while True:
             words = self._draw_vocabulary()
@@ -112,8 +119,8 @@ class FrequentWords:
             while (tokens := count(text := self._fill(words, size))) > self._limit:
                 size -= self._step
                 if size <= 0:
-                    raise too_short_error(self._room, tokens + self._room.answer)
-            yield Draft(text, tuple(words[1:4]), "", tokens + self._room.answer)
+                    raise too_short_error(self._budget, tokens + self._budget.answer)
+            yield Candidate(text, tuple(words[1:4]), "", tokens + self._budget.answer)
 
     def _draw_vocabulary(self) -> list[str]:
         words: set[str] = set()

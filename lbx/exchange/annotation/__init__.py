@@ -1,1 +1,1 @@
-"""Editing of datasets of questions and answers, line by line; lines without edits keep their bytes."""
+"""Editing of datasets of questions and answers, line by line. The bytes of lines without edits stay unchanged."""

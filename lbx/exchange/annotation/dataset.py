@@ -1,4 +1,4 @@
-"""Editing of datasets in L-Eval's JSON lines form; edits are on disk before they are shown as saved.
+"""Editing of datasets in L-Eval's format of JSON lines. Edits are on disk before they are shown as saved.
 
 FILE            never written to
 OUT.edits.jsonl one edit per line, each fsynced: a header that identifies FILE, then splices of its lines, and undos
@@ -39,7 +39,7 @@ _BLANK = " \t\r\n\ufeff"
 
 
 class _NumberText(str):
-    """Number in its original spelling, of any length, unfit for calculations."""
+    """Number in the original spelling, of any length, for output but not for calculations."""
 
     __slots__ = ()
 
@@ -48,25 +48,25 @@ _DECODER = json.JSONDecoder(parse_int=_NumberText, parse_float=_NumberText)
 
 
 class Splice(NamedTuple):
-    """Replacement of the text ``gone`` by ``come`` at a character offset of a line."""
+    """Replacement of ``old_text`` by ``new_text`` at a character offset of a line."""
 
     at: int
-    gone: str
-    come: str
+    old_text: str
+    new_text: str
 
 
 def apply_splices(raw: str, splices: Sequence[Splice]) -> str:
     """Apply splices to a line, in order. Raises ValueError if the text to replace is missing."""
-    for at, gone, come in splices:
-        if not 0 <= at <= len(raw) or raw[at : at + len(gone)] != gone:
-            raise ValueError(f"the line does not contain {gone[:40]!r} at {at}")
-        raw = raw[:at] + come + raw[at + len(gone) :]
+    for at, old_text, new_text in splices:
+        if not 0 <= at <= len(raw) or raw[at : at + len(old_text)] != old_text:
+            raise ValueError(f"the line does not contain {old_text[:40]!r} at {at}")
+        raw = raw[:at] + new_text + raw[at + len(old_text) :]
     return raw
 
 
 def inverse_splices(splices: Sequence[Splice]) -> list[Splice]:
-    """Return the splices that undo the given ones."""
-    return [Splice(at, come, gone) for at, gone, come in reversed(splices)]
+    """Return splices that undo the given splices."""
+    return [Splice(at, new_text, old_text) for at, old_text, new_text in reversed(splices)]
 
 
 class _Span(NamedTuple):
@@ -77,7 +77,7 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairField:
-    """A question or an answer; ``text`` is None if it is missing, or not a string (explained in ``note``)."""
+    """A question or an answer. ``text`` is None if it is missing, or if it is not a string, which ``note`` explains."""
 
     text: str | None
     note: str = ""
@@ -85,10 +85,10 @@ class PairField:
 
 @dataclass(frozen=True, slots=True)
 class DatasetLine:
-    """A document's line.
+    """Line of a dataset: a document with questions and answers.
 
     Attributes:
-        raw: original text, without its line feed.
+        raw: original text, without line feed.
         ascii: whether inserted text is escaped, like the rest of the line or file.
     """
 
@@ -96,11 +96,11 @@ class DatasetLine:
     ascii: bool = True
 
     def members(self) -> dict[str, _Span]:
-        """Return the object's values by key. Raises ValueError if it is not a JSON object, or a key is repeated."""
+        """Parse the line's values by key. Raises ValueError if the line is not a JSON object, or a key is repeated."""
         return _parse_spans(self.raw)[0]
 
     def values(self) -> dict[str, Any]:
-        """Return the line's values. Raises ValueError if it is not in L-Eval's form, with a reason such as "it ..."."""
+        """Parse the line's values. Raises ValueError, with a reason "it ...", if the line is not in L-Eval's format."""
         members = self.members()
         if DOCUMENT not in members or type(members[DOCUMENT].value) is not str:
             raise ValueError(f'it has no document: the key "{DOCUMENT}" should be text')
@@ -110,15 +110,16 @@ class DatasetLine:
         return {key: span.value for key, span in members.items()}
 
     def pairs(self) -> list[tuple[PairField, PairField]]:
-        """Return questions and answers by index; elements missing from the shorter list have no text."""
+        """Return questions and answers by index. The ``text`` of elements beyond the shorter list is None."""
         values = self.values()
         questions, answers = values.get(QUESTIONS, []), values.get(ANSWERS, [])
         return [
-            (_field(questions, index), _field(answers, index)) for index in range(max(len(questions), len(answers)))
+            (_make_field(questions, index), _make_field(answers, index))
+            for index in range(max(len(questions), len(answers)))
         ]
 
     def set(self, index: int, key: str, text: str) -> list[Splice]:
-        """Set a pair's question (``QUESTIONS``) or answer (``ANSWERS``); [] if it is unchanged.
+        """Build the splices that set a pair's question (``QUESTIONS``) or answer (``ANSWERS``), or [] without a change.
 
         Line breaks follow the old text. Raises ValueError if the pair does not exist or the old text is not editable.
         """
@@ -139,7 +140,7 @@ class DatasetLine:
         return self._append_splices(key, [""] * (index - len(spans)) + [text])
 
     def add(self, question: str, answer: str) -> list[Splice]:
-        """Append a pair; a shorter list is padded with "", so that pairs keep their indices."""
+        """Build the splices that append a pair. A shorter list is padded with "", so that pairs keep their indices."""
         count = len(self.pairs())
         splices: list[Splice] = []
         raw = self.raw
@@ -151,7 +152,7 @@ class DatasetLine:
         return splices
 
     def remove(self, index: int) -> list[Splice]:
-        """Remove a pair. Raises ValueError if it does not exist."""
+        """Build the splices that remove a pair. Raises ValueError if the pair does not exist."""
         if not 0 <= index < len(self.pairs()):
             raise ValueError(f"there is no pair {index + 1}")
         splices: list[Splice] = []
@@ -173,10 +174,10 @@ class DatasetLine:
 
     def _elements(self, key: str) -> list[_Span]:
         members = self.members()
-        return _list(self.raw, members[key].start)[0] if key in members else []
+        return _parse_list(self.raw, members[key].start)[0] if key in members else []
 
     def _append_splices(self, key: str, texts: Sequence[str]) -> list[Splice]:
-        """Append elements with the list's separators, or create the list."""
+        """Build the splices that append elements with the list's separators, or create the list."""
         members = self.members()
         spans = self._elements(key)
         comma = self.raw[spans[0].end : spans[1].start] if len(spans) > 1 else self._comma(members)
@@ -188,12 +189,12 @@ class DatasetLine:
             return [Splice(start, self.raw[start:end], f"[{written}]")]
         first = next(iter(members.values()))
         start = _parse_spans(self.raw)[1][0]
-        colon = self.raw[_value(self.raw, start).end : first.start]
+        colon = self.raw[_parse_value(self.raw, start).end : first.start]
         last = max(span.end for span in members.values())
         return [Splice(last, "", f"{self._comma(members)}{self._as_json(key)}{colon}[{written}]")]
 
     def _comma(self, members: dict[str, _Span]) -> str:
-        """Separator of the object's members on this line; ", " if it has a single member."""
+        """Return the separator of the object's members on this line, or ", " for a single member."""
         starts = _parse_spans(self.raw)[1]
         ends = [span.end for span in members.values()]
         separator = self.raw[ends[0] : starts[1]] if len(starts) > 1 else ", "
@@ -203,7 +204,7 @@ class DatasetLine:
         return json.dumps(text, ensure_ascii=self.ascii)
 
 
-def _field(values: list[Any], index: int) -> PairField:
+def _make_field(values: list[Any], index: int) -> PairField:
     if index >= len(values):
         return PairField(None)
     value = values[index]
@@ -217,7 +218,7 @@ def _field(values: list[Any], index: int) -> PairField:
 
 
 def _with_breaks_of(old: str, new: str) -> str | None:
-    """Restore the old text's line breaks in a new text from a form; None if they are plain line feeds or mixed."""
+    """Restore the old text's line breaks in a new text from a form. Returns None for line feeds or mixed breaks."""
     if "\r" not in old:
         return None
     if old.replace("\r\n", "\n").replace("\r", "\n") == new:
@@ -231,13 +232,13 @@ def _skip_blanks(text: str, at: int) -> int:
     return at
 
 
-def _value(text: str, at: int) -> _Span:
+def _parse_value(text: str, at: int) -> _Span:
     value, end = _DECODER.raw_decode(text, at)
     return _Span(value, at, end)
 
 
-def _items(text: str, at: int, close: str, item: Callable[[int], int]) -> int:
-    """Parse the items between brackets; returns the offset after the closing bracket."""
+def _parse_items(text: str, at: int, close: str, item: Callable[[int], int]) -> int:
+    """Parse the items between brackets, and return the offset after the closing bracket."""
     at = _skip_blanks(text, at + 1)
     if text[at : at + 1] == close:
         return at + 1
@@ -251,29 +252,29 @@ def _items(text: str, at: int, close: str, item: Callable[[int], int]) -> int:
 
 
 def _parse_spans(text: str) -> tuple[dict[str, _Span], list[int]]:
-    """Parse a line's object to its values by key, and the offset of each key."""
+    """Parse the object in a line to values by key, and the offset of each key."""
     members: dict[str, _Span] = {}
     starts: list[int] = []
 
     def member(at: int) -> int:
         if text[at : at + 1] != '"':
             raise ValueError(f"it is not JSON (expected a key at column {at + 1})")
-        key, _, end = _value(text, at)
+        key, _, end = _parse_value(text, at)
         end = _skip_blanks(text, end)
         if text[end : end + 1] != ":":
             raise ValueError(f"it is not JSON (expected ':' at column {end + 1})")
         if key in members:
             raise ValueError(f"it has the key {key!r} twice, and other programs read only the last")
-        members[key] = _value(text, _skip_blanks(text, end + 1))
+        members[key] = _parse_value(text, _skip_blanks(text, end + 1))
         starts.append(at)
         return members[key].end
 
     start = _skip_blanks(text, 0)
     try:
         if text[start : start + 1] != "{":
-            _value(text, start)
+            _parse_value(text, start)
             raise ValueError("it contains no object")
-        end = _skip_blanks(text, _items(text, start, "}", member))
+        end = _skip_blanks(text, _parse_items(text, start, "}", member))
     except json.JSONDecodeError as exc:
         raise ValueError(f"it is not JSON ({exc.msg} at column {exc.colno})") from exc
     except RecursionError as exc:
@@ -283,14 +284,14 @@ def _parse_spans(text: str) -> tuple[dict[str, _Span], list[int]]:
     return members, starts
 
 
-def _list(text: str, at: int) -> tuple[list[_Span], int]:
+def _parse_list(text: str, at: int) -> tuple[list[_Span], int]:
     spans: list[_Span] = []
 
     def element(start: int) -> int:
-        spans.append(_value(text, start))
+        spans.append(_parse_value(text, start))
         return spans[-1].end
 
-    return spans, _items(text, at, "]", element)
+    return spans, _parse_items(text, at, "]", element)
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -300,12 +301,12 @@ _CORRECT = "No file was changed. Correct the line first."
 
 @dataclass(frozen=True, slots=True)
 class DatasetEntry:
-    """A document of the file.
+    """Location of a document in a dataset file.
 
     Attributes:
         number: line number, from 1.
-        start, end: byte offsets, without the line feed.
-        pairs: number of pairs in the original file.
+        start, end: byte offsets of the line, without the line feed.
+        pairs: number of the document's pairs in the original file.
     """
 
     number: int
@@ -315,7 +316,7 @@ class DatasetEntry:
 
 
 def open_dataset(path: Path) -> BufferedReader:
-    """Open a dataset. Raises UsageError if it does not exist or cannot be read."""
+    """Open a dataset file. Raises UsageError if the file does not exist or cannot be read."""
     try:
         return open_input(path)
     except OSError as exc:
@@ -323,7 +324,7 @@ def open_dataset(path: Path) -> BufferedReader:
 
 
 def scan_dataset(path: Path, file: BufferedReader) -> tuple[list[DatasetEntry], bool, str]:
-    """Return documents, whether the file is ASCII only, and its SHA-256. Raises UsageError that names a bad line."""
+    """Scan a file for documents, non-ASCII bytes, and the SHA-256. Raises UsageError for a malformed line."""
     entries: list[DatasetEntry] = []
     digest, at, only_ascii = hashlib.sha256(), 0, True
     lines = iter(lambda: file.readline(RECORD_BYTES + 1), b"")
@@ -360,20 +361,20 @@ def _count_pairs(path: Path, number: int, data: bytes) -> int:
 
 
 def read_range(file: BufferedReader, start: int, end: int | None) -> Iterator[bytes]:
-    """Yield a file's bytes from ``start`` to ``end`` in pieces; None for the rest of the file."""
+    """Yield a file's bytes from ``start`` to ``end``, or to the end of the file, in pieces."""
     while start != end and (piece := os.pread(file.fileno(), min(_PIECE, (end or _ENDLESS) - start), start)):
         yield piece
         start += len(piece)
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, hex."""
+    """Compute the SHA-256 of a file, in hex."""
     with open_dataset(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _SAME_EDIT_S = 10
-"""Maximum pause while typing in a field for the text to count as one edit for undo."""
+"""Maximum pause in seconds between changes of a field that count as a single edit for undo."""
 _FORMAT = "lbx annotate"
 
 
@@ -383,8 +384,8 @@ class Edit:
 
     Attributes:
         index: index of the document, from 0.
-        what: description for users; identical for edits of the same field.
-        more: whether it continues the previous edit.
+        what: description for users, which is equal for edits of the same field.
+        more: whether the edit continues the previous edit.
     """
 
     index: int
@@ -397,11 +398,11 @@ class Dataset:
     """An open dataset, usable as a context manager.
 
     Args:
-        out: path of the edited file; None for read-only use.
+        out: path of the edited file, or None for read-only use.
 
     Raises:
-        UsageError: a line is not in L-Eval's form, ``out`` is the file itself or belongs to another program, another
-            process edits it, or the file differs from the one that was edited before.
+        UsageError: a line is not in L-Eval's format, ``out`` is the file itself or belongs to another program, another
+            process edits it, or the file differs from the file to which the logged edits belong.
     """
 
     def __init__(self, path: Path, out: Path | None = None) -> None:
@@ -466,11 +467,11 @@ class Dataset:
 
     @property
     def undoable(self) -> str:
-        """Description of the edit that ``undo`` reverts next; "" without edits."""
+        """Description of the edit that ``undo`` reverts next, or "" without edits."""
         return self._edits[-1].what if self._edits else ""
 
     def shape(self, index: int) -> int:
-        """Counter of a document's removals and undone edits, to reject forms of outdated pages."""
+        """Count a document's removals and undone edits, by which forms of outdated pages are rejected."""
         return self._shapes.get(index, 0)
 
     def search(self, query: str) -> Iterator[int]:
@@ -482,17 +483,17 @@ class Dataset:
                 yield index
 
     def set(self, index: int, pair: int, key: str, text: str, shape: int) -> bool:
-        """Set a pair's question or answer, or append a pair at the index after the last; it is saved when this returns.
+        """Set and save a pair's question or answer, or append a pair if ``pair`` is the index after the last.
 
         Args:
-            key: ``pairs.QUESTIONS`` or ``pairs.ANSWERS``.
-            shape: the document's shape when the text was shown.
+            key: ``QUESTIONS`` or ``ANSWERS``.
+            shape: result of ``shape`` when the text was shown.
 
         Returns whether the text changed.
 
         Raises:
-            UsageError: the text does not exist, it cannot be edited, or pairs have been added or removed since.
-            LbxError: the disk is full, or read only; the dataset is unchanged then.
+            UsageError: the pair does not exist, the text cannot be edited, or pairs have been added or removed since.
+            LbxError: the disk is full, or read only. The dataset is then unchanged.
         """
         what = f"the {'question' if key == QUESTIONS else 'answer'} of pair {pair + 1}"
         new = (text, "") if key == QUESTIONS else ("", text)
@@ -504,11 +505,11 @@ class Dataset:
         return self._edit(index, splices, what, shape)
 
     def add(self, index: int, question: str, answer: str) -> bool:
-        """Append a pair to a document, with the LbxError of ``set``."""
+        """Append a pair to a document. Raises the LbxError of ``set``."""
         return self._edit(index, lambda line: line.add(question, answer), "a new pair", None)
 
     def remove(self, index: int, pair: int, shape: int) -> bool:
-        """Remove a pair, with the errors of ``set``."""
+        """Remove a pair from a document. Raises the errors of ``set``."""
         return self._edit(index, lambda line: line.remove(pair), f"the removal of pair {pair + 1}", shape, moves=True)
 
     def _edit(
@@ -547,7 +548,7 @@ class Dataset:
             return True
 
     def undo(self) -> int | None:
-        """Revert the last edit; returns its document, or None without edits. Raises LbxError like ``set``."""
+        """Revert the last edit, and return its document, or None without edits. Raises the LbxError of ``set``."""
         with self._lock:
             if not self._edits:
                 return None
@@ -668,11 +669,11 @@ class Dataset:
             self._apply(edit, apply_splices(self.line(index).raw, edit.splices))
 
     def _mode(self) -> int:
-        """Mode of the edited copy and its log: readable only by those who may read FILE, writable by the owner."""
+        """Return the file mode of the edited copy and the log: readable for readers of FILE, writable for the owner."""
         return os.fstat(self._file.fileno()).st_mode & 0o666 | 0o600
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the edited file. Raises UsageError at the end if FILE has changed meanwhile."""
+        """Yield the bytes of the edited file in pieces. Raises UsageError at the end if FILE has changed meanwhile."""
         digest, at = hashlib.sha256(), 0
 
         def read_to(end: int | None) -> Iterator[bytes]:

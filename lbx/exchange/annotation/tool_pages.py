@@ -6,8 +6,8 @@ https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
     jsons/{n}_cleaned.json   a document's saved page: "instruction #i", "output #i" and everything else
     X.cleaned.jsonl          a row per document: instructions, outputs, input, source
 
-This format loses ``evaluation`` and every other key, and drops blank texts from each list separately, so that pairs
-shift: it is written only on request, in addition to the dataset that keeps them.
+This format loses ``evaluation`` and all other keys, and drops blank texts from each list separately, so that pairs
+shift. It is therefore written only on request, in addition to the complete dataset.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from lbx.opinions.rating_pages import page_line
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
 _MOST_DIGITS = 4300
 _NO_ANSWER = "pad"
-"""The tool's placeholder if a row has fewer answers than questions."""
+"""Placeholder of the tool for the missing answers of a document with fewer answers than questions."""
 
 
 def apply_pages(dataset: Dataset, folder: Path) -> int:
     """Apply texts entered in the tool's pages to the dataset, and return the number of changed documents.
 
     Args:
-        folder: the tool's jsons/, or its parent folder.
+        folder: the tool's folder jsons/, or the parent folder.
 
     Raises:
-        UsageError: the folder has no page, or a page is of another document; names the file.
+        UsageError: the folder contains no page, or a page is of another document. The message names the file.
     """
     pages = folder / "jsons" if (folder / "jsons").is_dir() else folder
     if not pages.is_dir():
@@ -57,7 +57,7 @@ def apply_pages(dataset: Dataset, folder: Path) -> int:
 
 def _apply_page(dataset: Dataset, index: int, page: Mapping[str, Any]) -> bool:
     changed, number = False, 0
-    gone = []
+    blank_pairs = []
     while f"instruction #{number}" in page or f"output #{number}" in page:
         question, answer = (str(page.get(f"{kind} #{number}", "")) for kind in ("instruction", "output"))
         pairs = dataset.line(index).pairs()
@@ -65,7 +65,7 @@ def _apply_page(dataset: Dataset, index: int, page: Mapping[str, Any]) -> bool:
         if number >= len(pairs):
             changed |= not blank and dataset.add(index, question, answer)
         elif blank:
-            gone.append(number)
+            blank_pairs.append(number)
         else:
             old = pairs[number]
             fields = {QUESTIONS: question, ANSWERS: "" if not old[1].text and answer == _NO_ANSWER else answer}
@@ -74,16 +74,16 @@ def _apply_page(dataset: Dataset, index: int, page: Mapping[str, Any]) -> bool:
                 if not old[key == ANSWERS].note and text != plain:
                     changed |= dataset.set(index, number, key, text, dataset.shape(index))
         number += 1
-    for blank_pair in reversed(gone):
+    for blank_pair in reversed(blank_pairs):
         changed |= dataset.remove(index, blank_pair, dataset.shape(index))
     return changed
 
 
 def official_files(dataset: Dataset, new_pairs: int = 0) -> dict[str, str]:
-    """Return {path in the folder: text} in the tool's format for these pairs.
+    """Build a dataset's files in the tool's format, as {path in the folder: text}.
 
     Args:
-        new_pairs: number of empty pairs that the tool would have offered; its pages include those that are still empty.
+        new_pairs: number of empty pairs that the tool would have offered. Pages include those that are still empty.
     """
     pages = {}
     for index in range(len(dataset)):
@@ -106,7 +106,7 @@ def official_files(dataset: Dataset, new_pairs: int = 0) -> dict[str, str]:
 
 
 def _parse_integer(digits: str) -> int | str:
-    """Parse an integer; it remains text if it has too many digits for Python to read or print."""
+    """Parse an integer. An integer with too many digits for Python to read or print remains text."""
     return int(digits) if len(digits) < _MOST_DIGITS else digits
 
 
@@ -123,7 +123,7 @@ def _row(page: Mapping[str, str]) -> dict[str, object]:
 
 
 def lost_content(dataset: Dataset) -> list[str]:
-    """Sentences on the parts of this dataset that the tool's format loses."""
+    """Describe in sentences which content of a dataset the tool's format loses."""
     keys = {key for index in range(len(dataset)) for key in dataset.line(index).values()}
     other = sorted(keys - {QUESTIONS, ANSWERS, DOCUMENT, "source"})
     shifted = [

@@ -1,1 +1,1 @@
-"""Charts as SVG, and the figures of reports."""
+"""Charts as SVG text, and the figures of reports, which are charts with titles and captions."""

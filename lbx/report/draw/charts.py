@@ -1,19 +1,17 @@
-"""Charts as SVG text: curves with bands, dots with intervals, heat maps, scatter plots and radar charts.
+"""Functions that draw charts as SVG text: curves with bands, dots with intervals, heat maps, scatter plots and radars.
 
-These are pure functions of data. Each chart is self-contained (role, title and description), takes its colours from the
+These are pure functions of data. Each chart is self-contained (role, title and description), takes colours from the
 style sheet ``charts.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), repeats every value in a tooltip, and
-names each run at its line, in its row, or in a legend. A run is a mark, a number that sets its colour and shape in
-every chart. ``lbx.report.draw.svg`` has the building blocks. Values that are not finite are omitted; labels that would
-overlap are moved, thinned out or left to the tooltip.
+names each run at the end of a line, in a row, or in a legend. A run is a mark, a number that sets colour and shape in
+every chart. The building blocks are in ``lbx.report.draw.svg``. Values that are not finite are omitted. Labels that
+would overlap are moved, thinned out or left to the tooltip.
 
-A script can rescale a chart when runs are hidden. Everything that belongs to a run is in a group of its class ``rN``. A
-linear axis is a group ``ticks`` with the class ``x`` or ``y``, the pixels of its ends (``data-pixels``), their values
-(``data-values``) and ``data-zero`` if it always includes 0. All coordinates are pairs "x y" in ``d`` or ``transform``,
-so that a new scale maps them linearly; marks of the class ``key`` are parts of labels. Charts in one grid share axes.
-A group ``rows`` has a label and groups ``row`` of runs, which move up when rows above are hidden; ``data-tall`` is the
-height of a row, and the distance from the rows above.
-
-Labels are short names that stay different, names at the ends of lines, and legends.
+A script can rescale a chart when runs are hidden. All elements of a run are in a group with the class ``rN``. A
+linear axis is a group ``ticks`` with the class ``x`` or ``y``, the pixels of both ends (``data-pixels``), the values
+there (``data-values``) and ``data-zero`` if the axis always includes 0. All coordinates are pairs "x y" in ``d`` or
+``transform``, so that a new scale maps them linearly. Marks of the class ``key`` belong to labels. Charts in one grid
+share axes. A group ``rows`` contains a label and groups ``row`` of runs, which move up when rows above are hidden.
+``data-tall`` is the height of a row, and the distance from the rows above.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ _LONGEST_NAME = 220.0
 
 
 def short_names(names: Sequence[str], room: float) -> list[str]:
-    """Cut names in the middle to the available width in pixels, at a place that keeps different names different.
+    """Cut names in the middle to the available width in pixels, such that different names stay different.
 
-    Names that differ only far from both ends are cut up to shortly before their first difference.
+    Names that differ only far from both ends are cut up to shortly before the first difference.
     """
     counts = dict.fromkeys(names, 0)
     best: dict[str, str] = {}
@@ -74,14 +72,14 @@ def spread(targets: Sequence[float], gap: float, low: float, high: float) -> lis
 
 
 def end_label(mark: int, end: tuple[float, float], at: tuple[float, float], name: str, full_name: str) -> str:
-    """Draw a line's name with its mark at ``at``, and a thin line from the end of the run's line."""
+    """Draw the name and mark of a run at ``at``, and a thin line from the end of the run's line."""
     (x, y), (label_x, label_y) = end, at
     leader = f'<path class="leader" d="{svg.path([(x + 6, y), (label_x - 7, label_y)])}"/>'
     return leader + svg.key(mark, label_x, label_y) + svg.name(label_x + 9, label_y + 4, name, full_name)
 
 
 def legend(entries: Iterable[tuple[str, int]], width: float, top: float = 0.0) -> tuple[str, float]:
-    """Draw names with their marks in lines of the given width, and return them with their height."""
+    """Draw a legend: names and marks in lines of the given width. Returns (SVG text, height)."""
     of_mark = dict(sorted({mark: name for name, mark in entries}.items()))
     names = list(of_mark.values())
     x, y, parts = 4.0, top + 10, []
@@ -98,12 +96,12 @@ def legend(entries: Iterable[tuple[str, int]], width: float, top: float = 0.0) -
 
 
 def visible_width(names: Iterable[str], most: float) -> float:
-    """Return the room that the longest name needs, up to ``most`` pixels."""
+    """Width in pixels that the longest name needs, up to ``most``."""
     return min(max((svg.text_width(one_line(name[:200])) for name in names), default=0.0), most)
 
 
 MOST_BANDS = 2
-"""Maximum number of lines with visible bands."""
+"""Maximum number of lines in a chart whose bands are always visible."""
 _ROW_GAP = 6.0
 """Distance between rows with different labels, px."""
 _WIDEST = 60.0
@@ -112,10 +110,10 @@ _WIDEST = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value with an optional interval and a note for its tooltip.
+    """Value in a chart, with an optional interval and a note for the tooltip.
 
     Attributes:
-        is_complement: Whether the value is 100 minus another one of the chart.
+        is_complement: Whether the value is 100 minus another value of the chart.
     """
 
     value: float | None
@@ -135,7 +133,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of a run or a published model, one per tick; None if missing."""
+    """Points of a run or a published model, one per tick, or None where a value is missing."""
 
     name: str
     mark: int
@@ -144,7 +142,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class ScatterPoint:
-    """Run's position in a scatter plot; ``best``: no other run is better in both directions."""
+    """Position of a run in a scatter plot. It is ``best`` if no other run is better in both directions."""
 
     name: str
     mark: int
@@ -162,14 +160,14 @@ def curve(
     width: int = 520,
     ends: Sequence[float] = (),
 ) -> str:
-    """Draw values over ordered ticks: a line through all points, a band over neighbouring points with intervals.
+    """Draw a chart of values over ordered ticks: lines through all points, and bands over points with intervals.
 
-    Lines have their names at their ends, or in a legend if there are too many. With more than ``MOST_BANDS`` lines, a
-    band appears while the pointer is on its line.
+    Names are at the ends of lines, or in a legend if there are too many. With more than ``MOST_BANDS`` lines, a band
+    appears while the pointer is on the line.
 
     Args:
         lines: series with one point per tick.
-        ends: values that the axis includes besides the lines' own, such as ``extent`` of other charts.
+        ends: values that the axis includes besides those of the lines, such as ``extent`` of other charts.
     """
     height, left, top, bottom = 210.0, 44, 12.0, 30
     has_names = len(lines) * svg.LINE <= height - top - bottom
@@ -212,7 +210,7 @@ def _line(line: Series, at: Sequence[float], scale: svg.Axis, band: str) -> str:
 def _end_labels(
     lines: Sequence[Series], ends: Sequence[tuple[float, float] | None], x: float, room: float, scale: svg.Axis
 ) -> list[str]:
-    """Draw a label for each line with points, as close to the line's end as the other labels allow."""
+    """Draw a label for each line with points, as close to the end of the line as other labels allow."""
     known = [(end[1], at) for at, end in enumerate(ends) if end]
     ordered = sorted(known)
     positions = spread([y for y, _ in ordered], svg.LINE, scale.last + 2, scale.first)
@@ -225,11 +223,11 @@ def _end_labels(
 
 
 def dots(title: str, description: str, rows: Sequence[tuple[str, Series]], width: int = 720, zero: bool = False) -> str:
-    """Draw one line per row, with its points and their intervals, and a legend unless the rows are named by series.
+    """Draw a dot chart: a row per series with points and intervals, and a legend unless labels contain the names.
 
     Args:
-        rows: (label, series) pairs; consecutive rows with the same label share it.
-        zero: mark 0, for points that are differences.
+        rows: (label, series) pairs. Consecutive rows with the same label share the label.
+        zero: whether to mark 0, for points that are differences.
     """
     known_rows = [(label, s) for label, s in rows if any(p and p.has_value for p in s.points)]
     groups = [(label, [s for _, s in group]) for label, group in groupby(known_rows, key=lambda row: row[0])]
@@ -270,14 +268,14 @@ def heat(
     column_marks: Sequence[int] = (),
     corner: str = "",
 ) -> str:
-    """Draw a grid of coloured cells with their numbers; higher values are darker.
+    """Draw a heat map: a grid of coloured cells with numbers, in which higher values are darker.
 
     Args:
-        cells: values by (row, column); missing cells stay empty.
-        ends: values of the lightest and the darkest colour, by default the lowest and highest value.
-        marks: runs of the rows.
-        column_marks: runs of the columns.
-        corner: name of the rows' axis.
+        cells: values by (row, column). Missing cells stay empty.
+        ends: values of the lightest and the darkest colour. The default is the lowest and the highest value.
+        marks: marks of the rows' runs.
+        column_marks: marks of the columns' runs.
+        corner: name of the vertical axis.
     """
     known_cells = {key: p for key, p in cells.items() if p.has_value}
     values = [svg.number(p.value) for p in known_cells.values()] or [0.0]
@@ -304,7 +302,7 @@ def heat(
 
 def _cell(box: tuple[float, float, float, float], point: Point, share: float, tip: str, attributes: str) -> str:
     x, y, wide, tall = box
-    words = f"({svg.figure(point.value)})" if point.is_complement else svg.figure(point.value)
+    words = f"({svg.format_number(point.value)})" if point.is_complement else svg.format_number(point.value)
     size = f'width="{svg.px(wide - 1)}" height="{svg.px(tall - 1)}"'
     return (
         f'<g{attributes}><title>{tip}</title><rect class="cell" x="{svg.px(x + 0.5)}" y="{svg.px(y + 0.5)}" {size} '
@@ -314,9 +312,9 @@ def _cell(box: tuple[float, float, float, float], point: Point, share: float, ti
 
 
 def scatter(title: str, about: str, *, x_name: str, y_name: str, points: Sequence[ScatterPoint]) -> str:
-    """Draw labelled runs and a line through the best ones.
+    """Draw a scatter plot of labelled runs and a line through the best ones.
 
-    x is logarithmic if its values span more than 1:20.
+    The axis of x is logarithmic if the values span more than 1:20.
     """
     known_points = [p for p in points if p.x.has_value and p.y.has_value]
     width, height, left, right, top, bottom = 720, 380, 52, 20, 24, 46
@@ -350,7 +348,7 @@ def scatter(title: str, about: str, *, x_name: str, y_name: str, points: Sequenc
 
 
 def radar(title: str, about: str, axes: Sequence[str], shapes: Sequence[Series], most: float = 100.0) -> str:
-    """Draw a polygon per run over three or more axes, with ``most`` at the rim."""
+    """Draw a radar chart: a polygon per run over three or more axes, with ``most`` at the rim."""
     width, radius = 460, 115.0
     key, key_height = legend(((shape.name, shape.mark) for shape in shapes), width)
     height = 330 + key_height
@@ -380,7 +378,7 @@ def radar(title: str, about: str, axes: Sequence[str], shapes: Sequence[Series],
 
 
 def extent(lines: Iterable[Series]) -> list[float]:
-    """Return the smallest and the largest value that the series' points and intervals have; [] if they have none."""
+    """Smallest and largest value of the points and intervals of some series, or [] without values."""
     values = _values(p for line in lines for p in line.points)
     return [min(values), max(values)] if values else []
 
@@ -395,6 +393,6 @@ def _tip(name: str, point: Point) -> str:
 
 def _point_text(point: Point) -> str:
     if not (point.has_value and point.has_interval):
-        return svg.figure(point.value)
+        return svg.format_number(point.value)
     value, low, high = map(svg.number, (point.value, point.low, point.high))
     return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(value, low, high, d=interval_decimals((high - low) / 2))

@@ -1,6 +1,6 @@
-"""Figures of reports, for the page, files and notebooks.
+"""Figures of reports, which are charts with titles and captions, for the page, files and notebooks.
 
-A report's ``draw`` makes its figures from the rows of reports (``FigureSource``), with the charts of
+A report's ``draw`` makes figures from the rows of reports (``FigureSource``), with the functions of
 ``lbx.report.draw.charts``. Files are one SVG or PNG, on light paper.
 """
 
@@ -23,14 +23,14 @@ from lbx.report.reports import REPORTS, listed_name
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Chart of a report.
+    """Chart of a report with title and caption.
 
     Attributes:
-        svg: The chart, without its title.
-        caption: Sentence about the chart; equal captions of neighbouring figures are shown once.
-        benchmark: Benchmark of the chart's numbers; "" for charts of several.
-        is_small: Whether the chart belongs in a grid with its neighbours.
-        mark: Run that all of the chart belongs to.
+        svg: The chart without the title.
+        caption: Sentence about the chart. Equal captions of neighbouring figures are shown once.
+        benchmark: Benchmark of the chart's numbers, or "" for a chart over several benchmarks.
+        is_small: Whether the chart is placed in a grid with neighbouring small charts.
+        mark: Mark of the run if the whole chart is about one run, or None.
     """
 
     title: str
@@ -42,41 +42,41 @@ class Figure:
 
 
 class FigureSource(Protocol):
-    """Rows of reports, and the runs' names and marks."""
+    """Source of the rows of reports, and of the names and marks of runs, for ``Report.draw``."""
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a report; [] if it is empty. Raises UsageError if the report refuses the query."""
+        """Return the rows of a report, or [] if it is empty. Raises UsageError if the report refuses the query."""
 
     def label(self, run_id: object) -> str:
-        """Return a run's name for readers."""
+        """Return the name of a run for readers."""
 
     def mark(self, run_id: object) -> int | None:
-        """Return the number that determines a run's colour and shape; None if the run is unknown."""
+        """Return the number that determines the colour and shape of a run, or None if the run is unknown."""
 
     def mark_of(self, name: str) -> int:
         """Return the mark of a run or a published model."""
 
 
 def point_of_row(row: Row, scale: float = 100.0, value: str = "score", of: str = "") -> Point:
-    """Return a row's value with its interval; ``of`` is the prefix of the interval's columns."""
+    """Make a point from the value and interval in a row. ``of`` is the prefix of the interval's columns."""
     ends = (row.get(name) for name in (value, f"{of}low", f"{of}high"))
     number, low, high = (None if end is None else scale * end for end in ends)
     return Point(number, low, high, f"{row['n']:,} answers" if row.get("n") else "")
 
 
 def group_rows(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:
-    """Group neighbouring rows with equal values in the named columns, as (value or values, rows)."""
+    """Group neighbouring rows with equal values in the named columns, as (value or tuple of values, rows)."""
     for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
         yield (key[0] if len(names) == 1 else key), list(group)
 
 
 def run_series(source: FigureSource, run_id: str, points: Sequence[Point | None]) -> Series:
-    """Return a run's points with its name and mark."""
+    """Make a series from the points of a run."""
     return Series(source.label(run_id), source.mark_of(run_id), points)
 
 
 CHART_STYLE = files("lbx.report.draw").joinpath("charts.css").read_text("utf-8")
-"""Style sheet of charts, with the palettes of pages."""
+"""Style sheet of charts, which also contains the palettes of pages."""
 
 _WIDTH, _GAP, _TITLE = 1100.0, 24.0, 24.0  # px
 _PIXELS_PER_PX = 2.0
@@ -87,7 +87,7 @@ _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
 def svg_file(title: str, figures: Sequence[Figure]) -> str:
-    """Arrange figures with their titles in rows, and their captions below, as a self-contained SVG file."""
+    """Arrange figures and titles in rows, and captions below, as a self-contained SVG file."""
     places, height = _arrange(figures)
     parts = [_heading(4, 20, title, _WIDTH)]
     for figure, x, y in places:
@@ -106,7 +106,7 @@ def svg_file(title: str, figures: Sequence[Figure]) -> str:
 
 
 def _arrange(figures: Iterable[Figure]) -> tuple[list[tuple[Figure, float, float]], float]:
-    """Return (figure, x, y) from left to right in rows, and the height of all rows."""
+    """Arrange figures from left to right in rows. Returns (figure, x, y) of each, and the height of all rows."""
     places, x, y, tall = [], 0.0, 2 * _TITLE, 0.0
     for figure in figures:
         width, height = _size(figure)
@@ -130,7 +130,7 @@ def _heading(x: float, y: float, words: str, room: float) -> str:
 
 
 def light_style() -> str:
-    """Return the rules of charts with the light palette's colours in place of variables."""
+    """Style sheet of charts with the colours of the light palette in place of variables."""
     palette = _palette()
     rules = (line for line in CHART_STYLE.splitlines() if line.startswith(("svg", ".c")))
     style = re.sub(r"var\((--\w+)\)", lambda match: palette[match[1]], "\n".join(rules))
@@ -145,7 +145,7 @@ def render_png(drawing: str) -> bytes:
     """Render an SVG file as PNG.
 
     Raises:
-        LbxError: The renderer is not installed, or it finds no font.
+        LbxError: The renderer is not installed, or finds no font.
     """
     try:
         import resvg_py
@@ -182,15 +182,15 @@ def check_figures(names: Sequence[str], figures: Sequence[Figure]) -> None:
 
 
 MOST_LINES = 8
-"""Maximum number of runs in a readable chart of lines."""
+"""Maximum number of runs in a line chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class LengthChart:
-    """Lines of a chart over lengths.
+    """Data of a line chart over lengths.
 
     Attributes:
-        name: Title of the chart among its neighbours, which have the same section.
+        name: Title of the figure among the figures of the same section.
     """
 
     name: str
@@ -202,7 +202,7 @@ class LengthChart:
 
 
 def draw_length_charts(charts: Sequence[LengthChart], caption: str) -> Iterator[Figure]:
-    """Draw charts with equal axes."""
+    """Draw line charts over lengths with equal axes, as small figures."""
     ends = extent(line for chart in charts for line in chart.lines)
     for chart in charts:
         about = f"Up to {chart.lengths[0]:,} to {chart.lengths[-1]:,} {chart.unit}."
@@ -213,7 +213,7 @@ def draw_length_charts(charts: Sequence[LengthChart], caption: str) -> Iterator[
 def lines_by_length(
     source: FigureSource, rows: Sequence[Row], leaders: Collection[tuple[str, str]]
 ) -> tuple[list[int], list[Series]] | None:
-    """Return the lengths and the lines of the runs in ``leaders``; None for fewer than two lengths."""
+    """Collect the lengths and the lines of the runs in ``leaders``, or return None for fewer than two lengths."""
     lengths = sorted({row["length_up_to"] for row in rows if row["length_up_to"] is not None})
     lines = [
         _line(source, run, lengths, group)
@@ -229,7 +229,7 @@ def _line(source: FigureSource, run: str, lengths: Sequence[int], rows: Sequence
 
 
 def select_leaders(source: FigureSource, rows: Sequence[Row]) -> tuple[set[tuple[str, str]], str]:
-    """Return the first (benchmark, run) pairs of each leaderboard, for line charts, and a note about omitted runs."""
+    """Select the first (benchmark, run) pairs of each leaderboard for line charts, and write a note on the others."""
     ranks = {(row["benchmark"], row["run_id"]): at for at, row in enumerate(source.rows("leaderboard"))}
     runs: dict[str, list[tuple[str, str]]] = {}
     for pair in dict.fromkeys((row["benchmark"], row["run_id"]) for row in rows):
@@ -245,11 +245,11 @@ def select_leaders(source: FigureSource, rows: Sequence[Row]) -> tuple[set[tuple
 
 
 MOST_RUNS = 8
-"""Maximum number of runs in a chart with a dot for each run and task; a heat map can show more."""
+"""Maximum number of runs in a chart with a dot for each run and task. (A heat map can show more.)"""
 
 
 def figures(source: FigureSource, name: str) -> list[Figure]:
-    """Draw the figures of a report; [] if it has none, or too few rows.
+    """Draw the figures of a report, or return [] if it has no figures or too few rows.
 
     Raises:
         UsageError: The report refuses the query.

@@ -1,1 +1,1 @@
-"""Tables for readers and programs: cells, labels, and output formats."""
+"""Formatting of reports for readers and programs: cells, labels, and output formats."""

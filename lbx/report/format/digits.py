@@ -1,11 +1,11 @@
 """Rounding of displayed numbers, shared by tables, charts and the page. JSON, CSV and parquet keep all digits.
 
-- A score with its interval has one decimal, or two if the interval's half-width is below 1; so have the interval's
-  ends. In 0..1, the range of some benchmarks' official numbers, these are three and four.
-- An official number and its interval have no more decimals than the number was rounded to: 28.9 ± 0.8. It never loses
-  any: 12.5 is not shown as 12.
-- A score without an interval has two decimals; official and other numbers have up to two (in 0..1: four), as needed.
-- A quantity (tokens, seconds) is an integer from 100 on, and has three digits below.
+- A score with an interval, and the ends of the interval, are shown with one decimal, or two if the half-width is below
+  1. In 0..1, the range of some benchmarks' official numbers, with three and four.
+- An official number and the interval are shown with no more decimals than the number was rounded to: 28.9 ± 0.8. No
+  decimals are lost: 12.5 is not shown as 12.
+- A score without an interval is shown with two decimals, official and other numbers with up to two (in 0..1: four).
+- A quantity (tokens, seconds) is shown as an integer from 100 on, and with three digits below.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ WHY_NONE = {
     "one cluster": "one {}", "all alike": "all alike", "all alike in a part": "all alike in a part",
     "too few clusters": "too few {}s",
 }  # fmt: skip
-"""Reasons for a missing interval, by the interval's method."""
+"""{method of an interval: reason for a missing interval}."""
 
 
 def interval_decimals(half: float, most: int = 2) -> int:
-    """Number of decimals of a score and its interval with the half-width ``half``."""
+    """Number of decimals for a score and an interval of half-width ``half``."""
     return most if half < 10.0 ** (2 - most) * 0.995 else most - 1
 
 
 def number(value: float) -> str:
-    """Format with up to two decimals, as needed (16.77 for 16.769637, 28.2, 50).
+    """Format a number with up to two decimals, as needed (16.77 for 16.769637, 28.2, 50).
 
     Below 1 up to four decimals are used, and below 0.0001 two significant digits.
     """
@@ -38,12 +38,12 @@ def _shortest(value: float, most: int) -> str:
 
 
 def quantity(value: float) -> str:
-    """Format as an integer with commas, or with three digits."""
+    """Format a quantity as an integer with commas, or below 100 with three digits."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:.3g}"
 
 
 def quantity_with_interval(value: float, low: float | None, high: float | None) -> str:
-    """Format a quantity and its interval, all with the decimals that ``quantity`` gives the value."""
+    """Format a quantity and an interval, with the decimals that ``quantity`` shows of the value."""
     if low is None or high is None:
         return quantity(value)
     decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if 0 < abs(value) < 100 else 0
@@ -60,17 +60,17 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
     *,
     most: int = 2,
 ) -> str:
-    """Format a score with its interval: "44.9 ± 6.3", "1.5 [0.3, 7.9]", "12.50 (one document)", "100.00 (all alike)".
+    """Format a score and an interval: "44.9 ± 6.3", "1.5 [0.3, 7.9]", "12.50 (one document)", "100.00 (all alike)".
 
-    An unknown score is "-"; a score without an interval is a plain number.
+    An unknown score is "-". A score without an interval is a plain number.
 
     Args:
-        low: lower end of the interval, in the unit of ``value``; None without an interval.
-        method: method of the interval, or the reason for its absence.
-        scale: factor for all three: 100 to show values in 0..1 as percents; 1 for official numbers, which may be
-            rounded, so that a symmetric interval may not be centred on them.
-        cluster_by: kind of cluster, for the method "one cluster".
-        most: maximum number of decimals; 4 for numbers in 0..1.
+        low, high: ends of the interval, in the unit of ``value``, or None without an interval.
+        method: method of the interval, or the reason why there is none.
+        scale: factor for the score and the ends: 100 to show values in 0..1 as percents, or 1 for official numbers.
+            These may be rounded, so that a symmetric interval may not be centred on them.
+        cluster_by: noun for a cluster, for the method "one cluster".
+        most: maximum number of decimals, 4 for numbers in 0..1.
     """
     if value is None or not math.isfinite(value):
         return "-"
@@ -95,7 +95,7 @@ def _decimals(value: float) -> int:
 
 
 def short_length(length: int) -> str:
-    """Format a length as a tick: 512, 4k, 1M. Round decimal lengths have all digits: 128,000 is not 125k."""
+    """Format a length for a tick: 512, 4k, 1M. Round decimal lengths are written out: 128,000 is not 125k."""
     for size, letter in ((1 << 20, "M"), (1 << 10, "k")):
         if length >= size and length % size == 0 and length % 1000:
             return f"{length // size}{letter}"

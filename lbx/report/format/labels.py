@@ -1,8 +1,8 @@
 """Labels of runs, shared by tables in every format, charts, the page and exports.
 
-A label has the model and, except for the plain mode, the mode ("M (cot)"); a judge's has its model and rubric. Runs of
-the same table with equal labels also get the fewest settings that distinguish them, or else the run's own name, in the
-parentheses. Labels are unique within a table.
+A label names the model and, except for the plain mode, the mode: "M (cot)". The label of a judge names model and
+rubric. If runs of a table would get equal labels, the parentheses also contain the fewest settings that distinguish
+them, or else the name of the run. Labels are unique within a table.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ LABELS = {
     "against_run_id": "label_against",
     "judge_id": "label_judge",
 }
-"""{column with a run's name: column of its label}."""
+"""{column with the name of a run: column with the label of the run}."""
 _LONGEST = 24
-"""Maximum length of a setting's value in a label; longer ones are hashes and tables."""
+"""Maximum length of a setting's value in a label. Longer values are hashes and tables."""
 
 
 def number_label(key: NumberKey) -> str:
@@ -44,16 +44,17 @@ def number_label(key: NumberKey) -> str:
 
 
 def labels(runs: Iterable[Row]) -> dict[str, str]:
-    """Label runs uniquely, as {run: label}.
+    """Make unique labels of runs: {run: label}.
 
     Args:
-        runs: ``run_id`` and ``model``, and if known ``mode``, ``rubric``, ``backend`` and ``settings`` (JSON).
+        runs: rows with ``run_id`` and ``model``, and if known ``mode``, ``rubric``, ``backend`` and ``settings``
+            (JSON).
     """
     rows = {row["run_id"]: row for row in runs}
     alike: dict[tuple[Any, Any], list[Row]] = {}
     for row in rows.values():
         alike.setdefault((row["model"], _mode(row)), []).append(row)
-    words = {run: texts for some in alike.values() for run, texts in _distinguishing_words(some).items()}
+    words = {run: texts for group in alike.values() for run, texts in _distinguishing_words(group).items()}
     label_of = {run: _label(row, _mode(row), *words[run]) for run, row in rows.items()}
     counts = Counter(label_of.values())  # a model's name may equal another run's label
     return {run: label if counts[label] == 1 else f"{label} [{run}]" for run, label in label_of.items()}
@@ -64,14 +65,14 @@ def _mode(run: Row) -> str | None:
 
 
 def _distinguishing_words(runs: Sequence[Row]) -> dict[str, list[str]]:
-    """Distinguishing words by run: the backend, the fewest settings, or else the run's own name.
+    """Find words that distinguish runs: {run: the backend, the fewest settings, or else the name of the run}.
 
-    A setting that a run lacks has its default value and is not named.
+    A setting that a run does not store has the default value, and is not named.
     """
     if len(runs) == 1:
         return {runs[0]["run_id"]: []}
     words = {row["run_id"]: _words(row) for row in runs}
-    names = sorted({name for run_words in words.values() for name in run_words}, key=_setting_order)
+    names = sorted({name for run_words in words.values() for name in run_words}, key=_setting_sort_key)
     setting_names: list[str] = []
 
     def kinds(more: Sequence[str]) -> Counter[tuple[str, ...]]:
@@ -93,8 +94,8 @@ def _distinguishing_words(runs: Sequence[Row]) -> dict[str, list[str]]:
     }
 
 
-def _setting_order(name: str) -> tuple[bool, bool, bool, str]:
-    """Sort key of equally distinctive settings: inputs first, then how they were computed."""
+def _setting_sort_key(name: str) -> tuple[bool, bool, bool, str]:
+    """Sort key of equally distinctive settings: settings of the input before settings of the computation."""
     return name != "backend", name.startswith("backend."), name == "seed", name
 
 
@@ -114,10 +115,10 @@ def _label(row: Row, *what: str | None) -> str:
 
 
 def with_labels(store: Store, table: Table, among: Collection[str] = ()) -> Table:
-    """Add labels to a report's rows; a column ``run`` gets them with the run's coverage, if that is partial.
+    """Add columns with labels to the rows of a report. A column ``run`` gets the label, and the coverage if partial.
 
     Args:
-        among: runs shown together with these, such as those of a page.
+        among: runs shown together with these, such as the runs of a page.
     """
     columns = [name for name in LABELS if name in table.columns]
     if not columns:
@@ -142,7 +143,7 @@ def with_labels(store: Store, table: Table, among: Collection[str] = ()) -> Tabl
 
 
 def with_model_labels(store: Store, table: Table) -> Table:
-    """Add labels to a board's rows: a row may be two runs or a published model, and names may include the mode."""
+    """Add labels to the rows of a board, which may be two runs or a published model, with names that state the mode."""
     rows = table.dicts()
     keys = [row["run_id"] or row.get("reasoning_run_id") for row in rows]
     who = runs_by_id(store)
@@ -159,12 +160,12 @@ def _with_columns(table: Table, rows: Sequence[Row], more: Sequence[str]) -> Tab
 
 
 def progress(store: Store, runs: Collection[str] = ()) -> str:
-    """Progress of running runs, such as "running, 212 of 643", or "" if none is running.
+    """Describe the progress of running runs: "running, 212 of 643", or "" if none is running.
 
-    It includes labels unless exactly one run is selected.
+    The text includes labels unless exactly one run is selected.
 
     Args:
-        runs: runs to include; () for all.
+        runs: runs to include, or () for all.
     """
     going_on = progress_of_runs(store)
     if not going_on:
@@ -177,7 +178,7 @@ def progress(store: Store, runs: Collection[str] = ()) -> str:
 
 
 def with_progress(sheets: Iterable[Sheet], progress: str) -> list[Sheet]:
-    """Add the progress of runs to the sheets' titles."""
+    """Add the progress of runs to the titles of sheets."""
     return [replace(sheet, title=headline(sheet.title, progress)) for sheet in sheets]
 
 

@@ -1,4 +1,4 @@
-"""Formats of tables for files and programs: markdown, csv, json, and LaTeX.
+"""Renderers of tables for files and programs: Markdown, CSV, JSON and LaTeX.
 
 The LaTeX is a complete document: booktabs, and siunitx columns for numbers.
 """
@@ -19,11 +19,11 @@ from lbx.results import Table
 _MARKDOWN = re.compile(r"`|<[a-z/!?]|&(?:#|\w+;)|\]\s*[(\[:]|\[\^|!\[|@[\w-]|://|www\.", re.IGNORECASE)
 """Text that markdown turns into links, pictures, HTML or footnotes."""
 _OPENS, _CLOSES = re.compile(r"(?<!\w)_+[^\s_]"), re.compile(r"[^\s_]_+(?!\w)")
-"""Underscores around words, which markdown turns into emphasis; those within words are literal."""
+"""Underscores around words, which markdown turns into emphasis. (Underscores within words are literal.)"""
 
 
 def markdown(sheet: Sheet) -> str:
-    """Render a GitHub-flavoured table under a heading. Cells with markup become code."""
+    """Render a sheet as a GitHub-flavoured Markdown table under a heading. Cells with markup become code."""
     parts = [f"## {_escape(one_line(sheet.title))}"]
     if sheet.rows:
         rule = ["---" if column.kind == "text" else "---:" for column in sheet.columns]
@@ -48,7 +48,7 @@ def _escape(cell: str) -> str:
 
 
 def csv_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield csv line by line, with the view's own columns and unrounded values.
+    """Yield CSV line by line, with unrounded values.
 
     Control characters are escaped. Texts that spreadsheets would take for formulas get an apostrophe as a prefix.
     Numbers are unchanged, and NaN and infinity are empty. JSON and parquet keep every text unchanged.
@@ -70,7 +70,7 @@ def _csv_cell(value: object) -> object:
 
 
 def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:
-    """Yield an array of objects, one per line: with one value per line, Python would take ten times as long."""
+    """Yield a JSON array of objects, one per line. (With one value per line, Python would take ten times as long.)"""
     encode = json.JSONEncoder(ensure_ascii=False).encode
     before = "[\n"
     for row in rows:
@@ -80,7 +80,7 @@ def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent
 
 
 def json_of_tables(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Yield several tables as an object of arrays."""
+    """Yield several tables as a JSON object of arrays."""
     before = "{"
     for name, table in tables.items():
         yield f"{before}\n  {json.dumps(name)}: "
@@ -103,9 +103,9 @@ _OTHER_LETTERS = r"""
 \ifPDFTeX\newcommand{\foreignletters}[2]{#2}\else\newcommand{\foreignletters}[2]{#1}\fi
 """
 _MOST_COLUMNS = 8
-"""Maximum number of columns; wider tables are continued in another one."""
+"""Maximum number of columns of a LaTeX table. Wider tables are continued in another table."""
 _WIDEST = 95
-"""Characters in a line of the page; wider tables are scaled down."""
+"""Number of characters in a line of the LaTeX page. Wider tables are scaled down."""
 _ESCAPED = {
     "\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -121,7 +121,7 @@ _SCORE = re.compile(r"(-?\+?[\d,]+(?:\.\d+)?)(?: ((?:±|\[|\().*))?")
 
 
 def pieces(sheets: Iterable[Sheet]) -> Iterator[str]:
-    """Yield the document in pieces."""
+    """Yield a LaTeX document of sheets in pieces."""
     yield _PREAMBLE
     yield _OTHER_LETTERS
     yield "\\begin{document}\n"
@@ -183,7 +183,7 @@ class _Column:
         return ("\\bfseries " if bold else "") + score[1].replace(",", "") + after
 
     def _text(self, text: str) -> str:
-        """Escape a text; brace it in siunitx columns, which expect numbers, and if LaTeX would read it as an option."""
+        """Escape a text, in braces in siunitx columns, which expect numbers, or if LaTeX would read it as an option."""
         return f"{{{escape(text)}}}" if text and (self._numeric or _STEERS.match(text)) else escape(text)
 
 

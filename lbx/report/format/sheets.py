@@ -1,4 +1,4 @@
-"""Tables of texts. Used by commands without reports, too, so independent of benchmarks and results files."""
+"""Sheets, which are tables of texts. They are independent of benchmarks and results files, for other commands."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from lbx.results import Table
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-"""Characters of curves in texts, from the lowest to the highest."""
+"""Characters of sparklines, from the lowest to the highest."""
 
 SHADES = "·░▒▓█"
-"""Characters before the numbers of shaded cells (columns of the kind "shade"), from the lowest to the highest."""
+"""Characters before the numbers in columns of the kind "shade", from the lowest to the highest."""
 
 Cells = tuple[list[Column], list[list[str]]]
 """Columns, and rows with a text for each column."""
@@ -26,11 +26,11 @@ Cells = tuple[list[Column], list[list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Table for readers.
+    """Table of texts for readers.
 
     Attributes:
-        rows: A text for each column.
-        notes: Sentences below the table, or the reason why it has no rows.
+        rows: Rows with a text for each column.
+        notes: Sentences below the table, or the reason why it contains no rows.
         best: (row, column) of the best scores, which are bold in formats that support it.
     """
 
@@ -42,15 +42,15 @@ class Sheet:
 
 
 def plain_columns(table: Table) -> Cells:
-    """Convert the result of a query to texts, without a view's formatting."""
+    """Convert the result of a query to cells, without the formatting of a report."""
     columns = [Column(name, one_line(name)) for name in table.columns]
     return columns, [["" if (text := plain(v)) is None else visible(str(text)) for v in row] for row in table.rows]
 
 
 def plain(value: object) -> object:
-    """Convert a database value for JSON and csv: numbers and text are unchanged, other values become text.
+    """Convert a database value for JSON and CSV: numbers and text are unchanged, other values become text.
 
-    NaN and infinity become None: JSON does not have them, and most readers reject a file that does.
+    NaN and infinity become None, because JSON does not allow them and most readers reject a file with them.
     """
     if type(value) in _PLAIN or value is None:
         return value

@@ -1,6 +1,6 @@
-"""Tables as lines of text, fitted to a terminal's width, or at their natural width for files.
+"""Renderer of sheets as lines of text, fitted to the width of a terminal, or at natural width for files.
 
-If a table is too wide, columns with the same text in every row become its caption. Then the least important columns are
+If a table is too wide, columns with the same text in every row become the caption. Then the least important columns are
 omitted (a note names them), and the columns of a pivot are split into several tables, one below the other. A word is
 broken only if it is wider than the available width.
 
@@ -34,25 +34,25 @@ _PLAIN = str.maketrans(
 )
 _LEFT = ("text", "curve")
 _MARK = "\u200e"
-"""Left-to-right mark: without it, terminals that reorder Arabic or Hebrew text also reorder the numbers next to it."""
+"""Left-to-right mark. Without it, terminals that reorder Arabic or Hebrew text also reorder neighbouring numbers."""
 _RIGHT_TO_LEFT = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff](?:[^ ]| (?! ))*"
 )
-"""Part of a cell from its first right-to-left letter to the end of the cell."""
+"""Text of a cell from the first right-to-left letter to the end of the cell."""
 
 
 class OutputLine(NamedTuple):
-    """Line of output with its role: "title", "heading", "note", "shaded" (it has shaded cells) or ""."""
+    """Line of output with a role: "title", "heading", "note", "shaded" (for a line with shaded cells) or ""."""
 
     text: str
     role: str = ""
 
 
 def lines(sheet: Sheet, width: int | None = None, *, ascii_only: bool = False) -> Iterator[OutputLine]:
-    """Yield the lines of a table, followed by an empty line.
+    """Render a sheet as lines, followed by an empty line.
 
     Args:
-        width: Columns of the terminal; None: unlimited.
+        width: Number of columns of the terminal, or None for unlimited.
         ascii_only: Whether to spell other characters as ``\\u4e2d``, and draw with hyphens.
     """
     sheet = _spell_sheet(sheet, ascii_only)
@@ -71,7 +71,7 @@ def lines(sheet: Sheet, width: int | None = None, *, ascii_only: bool = False) -
         left_out |= dict.fromkeys(table.left_out)
     notes = [*sheet.notes]
     if left_out:
-        notes.append(f"Too narrow for: {', '.join(left_out)}. --format csv has every column.")
+        notes.append(f"Columns hidden (terminal too narrow): {', '.join(left_out)}. --format csv has every column.")
     for note in notes:
         yield from _note(note, width)
     if notes:
@@ -83,7 +83,7 @@ def _prose(text: str, role: str, width: int | None) -> Iterator[OutputLine]:
 
 
 def _note(text: str, width: int | None) -> Iterator[OutputLine]:
-    """Wrap a note between words only: a path in it that is longer than a line can be copied nevertheless."""
+    """Wrap a note between words only, so that a path that is longer than a line can be copied."""
     line = ""
     for word in text.split(" "):
         longer = f"{line} {word}" if line else word
@@ -122,7 +122,7 @@ def _total_width(widths: Collection[int]) -> int:
 
 
 def _with_caption(sheet: Sheet, width: int | None) -> tuple[str, Sheet]:
-    """Move columns with the same text in every row into a caption, if the table is too wide."""
+    """Move columns with the same text in every row into a caption, if the sheet is too wide."""
     if len(sheet.rows) < 2 or _fits(sheet, width):
         return "", sheet
     first = sheet.rows[0]
@@ -144,9 +144,9 @@ def _with_columns(sheet: Sheet, indices: Sequence[int]) -> Sheet:
 
 
 def _parts(sheet: Sheet, width: int | None) -> Iterator[Sheet]:
-    """Yield the table, or a table for each benchmark if the table is a pivot that is too wide.
+    """Split a sheet that is too wide into one for each benchmark.
 
-    The same applies to tables that are too wide even without all columns that can be omitted.
+    This applies to pivots, and to sheets that are too wide even without all columns that can be omitted.
     """
     if not sheet.rows:
         return
@@ -164,7 +164,7 @@ def _parts(sheet: Sheet, width: int | None) -> Iterator[Sheet]:
 
 
 def _wrap_text(text: str, width: int | None) -> list[str]:
-    """Wrap a text between words, and within a word that is wider than a line."""
+    """Wrap a text between words, or within a word that is wider than a line."""
     if width is None or _cells_of(text) <= width:
         return [text]
     return [line.plain.rstrip() for line in Text(text).wrap(_CONSOLE, width)]
@@ -175,7 +175,7 @@ _CONSOLE = Console(width=80, file=StringIO())
 
 
 class _FittedTable:
-    """Table reduced to the columns that fit into the width.
+    """Sheet reduced to the columns that fit into a width.
 
     Attributes:
         left_out: Headings of the omitted columns.
@@ -193,7 +193,7 @@ class _FittedTable:
             self._drop_columns(width)
 
     def _floor(self, at: int) -> int:
-        """Return the smallest width of a column without a broken word."""
+        """Smallest width of a column without a broken word."""
         heading = _longest_word(self._columns[at].heading)
         if self._columns[at].kind != "text":
             return max(heading, *(_cells_of(row[at]) for row in self._rows))
@@ -215,7 +215,7 @@ class _FittedTable:
         self.left_out = [self._columns[at].heading for at in all_indices if at not in self._indices]
 
     def _tells_rows_apart(self, column: int) -> bool:
-        """Return whether rows that differ in this column are equal in the names and keys that remain."""
+        """Whether a column is needed to tell rows apart that are equal in all other remaining names and keys."""
         if self._columns[column].kind != "text":
             return False
         keys = [
@@ -228,7 +228,7 @@ class _FittedTable:
         return len({tuple(row[at] for at in keys if at != column) for row in self._rows}) < len(with_column)
 
     def blocks(self) -> Iterator[list[int]]:
-        """Yield the columns of each table; a pivot that is too wide needs several."""
+        """Yield the columns of each table. A pivot that is too wide needs several tables."""
         across = [at for at in self._indices if self._columns[at].across]
         if (
             self._width is None
@@ -260,7 +260,7 @@ class _FittedTable:
             yield from (OutputLine(line, role) for line in self._row(texts, widths))
 
     def _widths(self, indices: Sequence[int]) -> dict[int, int]:
-        """Return column widths: natural, or with the widest wrappable columns narrowed first until the table fits."""
+        """Choose column widths: natural ones, or narrowed, the widest wrappable columns first, until the table fits."""
         widths = {at: self._natural[at] for at in indices}
         for floors in (self._floors, [_LEAST] * len(self._columns)):
             while self._width is not None and _total_width(widths.values()) > self._width:

@@ -1,4 +1,4 @@
-"""Results file as one self-contained HTML page: tables, charts, and the answers to browse."""
+"""HTML page of a results file, self-contained, with tables, charts, and answers to browse."""
 
 from lbx.report.page.page import pieces
 

@@ -1,4 +1,4 @@
-"""Sentences about the whole file, and sections of its runs' settings and failures."""
+"""Sentences on the findings in a results file, and page sections on the settings and failures of runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lbx.report.page.source import PageSource
 from lbx.report.rows.leaderboard import describe_few_documents, sort_score
 
 _MANY = 0.05
-"""Share of a run's answers above which a mark is reported."""
+"""Share of a run's answers above which the page mentions a mark."""
 _MOST_PAIRS = 6
 _LONGEST_MESSAGE = 160
 _DIGITS = re.compile(r"\d+")
 
 
 def remarks(source: PageSource) -> list[Html]:
-    """Return sentences about results that stand out, most important first."""
+    """Write sentences on problems of the results and on comparisons, the most important first."""
     return [
         *_partial_scores(source),
         *_failures(source),
@@ -39,9 +39,9 @@ def remarks(source: PageSource) -> list[Html]:
 
 
 def leading_sentences(source: PageSource) -> Iterator[Html]:
-    """Yield a sentence for each benchmark and set of tasks: means over different tasks are not comparable.
+    """Yield a sentence on the leading run for each benchmark and set of tasks.
 
-    The order is the leaderboard's, which accounts for missing answers.
+    Means over different tasks are not comparable. The order is the leaderboard's, which accounts for missing answers.
     """
     done: dict[tuple[str, str], list[str]] = {}
     for guard in source.rows("guards"):
@@ -80,18 +80,18 @@ def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
 
 
 def _and(names: Sequence[str], most: int = 3) -> str:
-    """Join names; with at least two more than ``most``, count the others."""
-    some = [*names[:most], f"{len(names) - most:,} more"] if len(names) > most + 1 else names
-    return " and ".join(filter(None, (", ".join(some[:-1]), some[-1]))) if some else ""
+    """Join names by commas and "and". If there are at least two more than ``most``, count the others."""
+    items = [*names[:most], f"{len(names) - most:,} more"] if len(names) > most + 1 else names
+    return " and ".join(filter(None, (", ".join(items[:-1]), items[-1]))) if items else ""
 
 
 def _printed_score(row: Row) -> tuple[str, str]:
-    """Return a score and its sort key, both rounded as on the page."""
+    """Format a score and the sort key of the score, both rounded as on the page."""
     return f"{100 * row['score']:.1f}", f"{100 * sort_score(row):.1f}"
 
 
 def _verdicts(source: PageSource) -> Iterator[Html]:
-    """Yield the comparison's verdict on each two runs, from each benchmark's first line: its average."""
+    """Yield the comparison's verdict on each two runs, for the first line of each benchmark, the average."""
     try:
         rows = source.rows("comparison")
     except UsageError:
@@ -128,7 +128,7 @@ def _partial_scores(source: PageSource) -> Iterator[Html]:
 
 
 def _failures(source: PageSource) -> Iterator[Html]:
-    """Yield a sentence for each benchmark and cause, with the runs that failed for it."""
+    """Yield a sentence on failed answers for each benchmark and cause, with the runs concerned."""
     causes: dict[tuple[str, str], Row] = {}
     for row in source.failures():
         causes.setdefault((row["run_id"], row["benchmark"]), row)
@@ -147,7 +147,7 @@ def _failures(source: PageSource) -> Iterator[Html]:
 
 
 def _failure_bounds(row: Row) -> str:
-    """Return the bounds of a score with the failed answers all wrong or all right, if they differ as printed."""
+    """Describe the bounds of a score with all failed answers wrong or all right, or "" if they are unknown."""
     low, high = row.get("failed_as_0"), row.get("failed_as_1")
     if low is None or high is None:
         return ""
@@ -159,7 +159,7 @@ def _benchmark_tag(row: Row) -> Html:
 
 
 def _guards(source: PageSource) -> Iterator[Html]:
-    """Yield a sentence for each kind of possible fault, with the runs that it concerns."""
+    """Yield a sentence for each mark of possible faults, with the runs concerned."""
     for mark in (candidate for candidate in MARKS if candidate.name != "failed"):
         shares = []
         for run, rows in _group_by(source.rows("guards"), "run_id"):
@@ -202,7 +202,7 @@ def _group_by(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]
 
 
 def settings(source: PageSource) -> Section:
-    """Build tables of every run's settings, bundle and hardware."""
+    """Build the section with tables of every run's settings, bundle and hardware."""
     columns = [Column(name, heading) for name, heading in _RUN_COLUMNS.items()]
     runs = list(source.runs.values())
     body = [
@@ -229,7 +229,7 @@ def settings(source: PageSource) -> Section:
 
 
 def failures(source: PageSource) -> Section | None:
-    """Build the table of failures by message."""
+    """Build the section with a table of failures by message, or return None without failures."""
     rows = source.failures()
     if not rows:
         return None

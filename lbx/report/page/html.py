@@ -1,4 +1,4 @@
-"""HTML with escaped texts: every text is escaped and shown as ``base.visible`` spells it, unless it is an ``Html``.
+"""Builders of HTML elements. Every text that is no ``Html`` is escaped, and spelled by ``base.visible``.
 
 Frequent elements of a page are macros in ``templates/parts.html``.
 """
@@ -23,7 +23,7 @@ from lbx.report.draw.svg import run_class, symbol
 
 MOST_ROWS = 1000
 _LONG_WORD, _LONG_TEXT = 40, 60
-"""Characters of the longest word and of the longest text that are never broken into lines."""
+"""Number of characters up to which a word, and a text, in a cell is not broken into lines."""
 
 
 class Html(Markup):
@@ -33,17 +33,17 @@ class Html(Markup):
 
 
 def truncate_text(text: str, most: int = 1000) -> str:
-    """Cut a text with an ellipsis: names have no limit, but pages do."""
+    """Cut a text to ``most`` characters and an ellipsis, because names may be of any length."""
     return text if len(text) <= most else text[:most] + "…"
 
 
 def html(value: str) -> Html:
-    """Escape and cut a text."""
+    """Escape and cut a text, unless it is already HTML."""
     return value if isinstance(value, Html) else Html(escape(visible(truncate_text(value))))
 
 
 def tag(name: str, /, *parts: str, **attributes: str) -> Html:
-    """Build an element. Names of attributes that are Python keywords end with an underscore."""
+    """Build an HTML element. Names of attributes that are Python keywords end with an underscore."""
     html_attributes = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(one_line(truncate_text(value)))}"'
         for key, value in attributes.items()
@@ -53,7 +53,7 @@ def tag(name: str, /, *parts: str, **attributes: str) -> Html:
 
 
 class Note(Html):
-    """Paragraph of additional information, which a page shows once even if it belongs to several tables."""
+    """Paragraph of additional information, which a page shows once even if several tables need it."""
 
     __slots__ = ()
 
@@ -65,10 +65,12 @@ def quiet(text: str) -> Note:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Part of a page with a heading and an anchor.
+    """Section of a page with a heading and an anchor.
 
     Attributes:
-        is_collapsible: Whether a click on the heading shows the parts.
+        name: Anchor.
+        parts: HTML elements below the heading.
+        is_collapsible: Whether a click on the heading shows and hides the elements.
     """
 
     name: str
@@ -81,7 +83,7 @@ class Section:
 
 
 def drawings(figures: Iterable[Figure]) -> list[Html]:
-    """Build figures with their titles: small neighbours as a grid, below their common captions."""
+    """Build HTML of figures with titles. Small neighbouring figures form a grid below common captions."""
     parts: list[Html] = []
     for is_small, group in groupby(figures, key=lambda figure: figure.is_small):
         neighbours = list(group)
@@ -95,7 +97,7 @@ def drawings(figures: Iterable[Figure]) -> list[Html]:
 
 @lru_cache(256, typed=True)
 def run_name(mark: int, label: str) -> Html:
-    """Build a run's mark and label."""
+    """Build HTML of the mark and label of a run."""
     return Html(symbol(mark)) + html(label)
 
 
@@ -110,16 +112,16 @@ def table(
     benchmark: str | None = None,
     most_rows: int = MOST_ROWS,
 ) -> Html:
-    """Build a table that scrolls sideways; long tables are cut, with a note.
+    """Build an HTML table that scrolls sideways. Long tables are cut, with a note.
 
-    Cells are numbers unless they have a class, because a large page has a hundred thousand of them.
+    Cells without a class are numbers, because a large page contains a hundred thousand of them.
 
     Args:
-        marks: run of each row.
-        column_marks: run of each column.
-        more: Sentence about the source of the remaining rows.
-        benchmark: Benchmark of all rows, or "" if a column has it; its numbers become links to their answers. None: no
-            links.
+        marks: Mark of each row's run.
+        column_marks: Mark of each column's run.
+        more: Sentence that says where the remaining rows are.
+        benchmark: Benchmark of all rows, or "" if a column contains it, so that numbers become links to answers. With
+            None there are no links.
     """
     of_column = list(column_marks) or [None] * len(columns)
     of_row = marks or [None] * len(rows)
@@ -150,7 +152,7 @@ def _cell(value: str, kind: str) -> str:
 
 
 class Best(str):
-    """Cell with the best value of its row."""
+    """Text of a cell that contains the best value of a row."""
 
     __slots__ = ()
 
@@ -159,7 +161,7 @@ _TEMPLATES = template_environment(Path(__file__).parent / "templates", html)
 
 
 def part(name: str, *values: Any) -> Html:
-    """Render a macro of ``parts.html``."""
+    """Render a macro of the template ``parts.html``."""
     return Html(getattr(_TEMPLATES.get_template("parts.html").module, name)(*values))
 
 

@@ -1,7 +1,7 @@
-"""Results file as one HTML page: findings, tables, charts, and the answers to browse.
+"""Renderer of the HTML page of a results file, with findings, tables, charts, and answers to browse.
 
-The page is self-contained: its content security policy allows only its own style and script, by their hashes, and
-blocks all requests.
+The page is self-contained. The content security policy allows only the page's style and script, by hashes, and blocks
+all requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lbx.base.visible import as_command, one_line
 from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS, figures
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
-from lbx.report.page import answers
+from lbx.report.page import answer_data
 from lbx.report.page.findings import failures, leading_sentences, remarks, settings
 from lbx.report.page.html import (
     Html,
@@ -46,12 +46,12 @@ from lbx.results.read.runs import check_runs
 MOST_BYTES = 5_000_000
 CHARS = 400
 _REST = 50_000
-"""Upper bound in bytes of the page's frame and controls."""
+"""Upper bound of the size of the page's frame and controls, in bytes."""
 _USES_OF_A_NAME = 6
-"""In the choice of runs, the filters and the data of the answers."""
+"""Number of times that the page contains the name of a run: choice of runs, filters and data of answers."""
 _LEAST_FOR_ANSWERS = 500_000
 _SIZES = ((400, True), (100, True), (25, True), (25, False))
-"""Maximum number of rows of a table, and whether sections have figures; the first with which the page is small."""
+"""Pairs (maximum number of rows of a table, whether sections show figures), of which the first that fits is used."""
 _GROUPS = {
     "": ("scores", "answers"),
     "Scores": (),
@@ -60,9 +60,9 @@ _GROUPS = {
     "Cost and faults": ("failures",),
     "About": ("runs", "notes"),
 }
-"""Groups of the contents with their sections that are no reports; ``PagePlace.group`` is the group of a report."""
+"""{group in the contents: sections that are no reports}. The group of a report is ``PagePlace.group``."""
 _MANY_ROWS = 1000
-"""Number of scores of runs on tasks from which a page has fewer rows of each report."""
+"""Number of task scores above which a page shows fewer rows of each report."""
 _MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _SCRIPTS = (
@@ -83,8 +83,8 @@ def pieces(
     """Render the page of a results file in pieces, together under 5 MB for any file.
 
     Args:
-        store: None for published figures only.
-        names: Reports to include; by default all, and the answers.
+        store: The results file, or None for published scores only.
+        names: Reports to include. The default is all reports, and the answers.
         chars: Maximum number of characters of each answer's texts.
         notice: Sentence about the file for the top of the page.
 
@@ -139,7 +139,7 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 
 
 def _first_section(source: PageSource) -> Section:
-    """Build what a reader looks for first: the leader, all scores, remarkable results."""
+    """Build the first section: leaders, all scores, remarkable results."""
     sentences, points = list(leading_sentences(source)), remarks(source)
     first_figures = [name for name, place in _places().items() if place.figures == "first section"]
     curves = drawings(figure for name in first_figures for figure in figures(source, name))
@@ -152,7 +152,7 @@ def _first_section(source: PageSource) -> Section:
 
 
 def _with_each_note_once(sections: Sequence[Section]) -> list[Section]:
-    """Move notes that several tables have to a section of their own."""
+    """Move notes that occur in several sections to a separate section."""
     counts = Counter(part for section in sections for part in section.parts if isinstance(part, Note))
     common = [note for note, count in counts.items() if count > 1]
     if not common:
@@ -185,7 +185,7 @@ def _page(
 
 
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
-    """Return the sections by group, for the list of contents; sections of other reports follow."""
+    """Group sections for the list of contents. Sections outside of all groups follow."""
     by_name = {section.name: section for section in sections}
     # The report whose figures are in the first section is first in its group.
     places = sorted(_places().items(), key=lambda item: item[1].figures != "first section")
@@ -193,16 +193,16 @@ def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
         group: [*(name for name, place in places if place.group == group), *names] for group, names in _GROUPS.items()
     }
     groups = [(group, [by_name.pop(name) for name in names if name in by_name]) for group, names in names_of.items()]
-    return [(group, some) for group, some in [*groups, ("", list(by_name.values()))] if some]
+    return [(group, members) for group, members in [*groups, ("", list(by_name.values()))] if members]
 
 
 def _places() -> dict[str, PagePlace]:
-    """Return the places of the reports on the page of a whole file, in its order."""
+    """Places of the reports on the page of a whole file, in the page's order."""
     return {name: place for name in reports_on_page() if (place := load_report(name).page)}
 
 
 def _name(run: PageRun) -> str:
-    """Return a run's name in links to the page."""
+    """Name of a run in links to the page."""
     return one_line(truncate_text(run.run_id, 200))
 
 
@@ -224,16 +224,16 @@ def _hash(text: str) -> str:
 
 def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> Section | None:
     runs = list(source.runs.values())
-    page_answers = answers.pack_answers(store, [run.run_id for run in runs], chars=chars, most_bytes=room)
+    page_answers = answer_data.pack_answers(store, [run.run_id for run in runs], chars=chars, most_bytes=room)
     if not page_answers.answers:
         return None
     names = {
         "runs": [_name(run) for run in runs],
         "labels": [one_line(run.label) for run in runs],
         "tasks": page_answers.tasks,
-        "marks": answers.WORDS,
-        "columns": {name: answers.BITS.get(name, 0) for name in page_answers.columns},
-        "mark_names": answers.MARK_NAMES,
+        "marks": answer_data.WORDS,
+        "columns": {name: answer_data.BITS.get(name, 0) for name in page_answers.columns},
+        "mark_names": answer_data.MARK_NAMES,
         "show": as_command("lbx", "show", PurePath(source.file)),
         "browse": as_command("lbx", "browse", PurePath(source.file)),
     }
@@ -242,14 +242,14 @@ def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> 
         "answers.html",
         carried=" ".join(filter(None, (_summary(page_answers, chars), removal_notice(store)))),
         runs=list(zip(names["runs"], names["labels"], strict=True)),
-        tasks=answers.group_tasks(page_answers.tasks),
-        marks=answers.WORDS,
+        tasks=answer_data.group_tasks(page_answers.tasks),
+        marks=answer_data.WORDS,
         data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
     )
     return Section("answers", "Answers", [Html("".join(html_parts))])
 
 
-def _summary(page_answers: answers.PackedAnswers, chars: int) -> str:
+def _summary(page_answers: answer_data.PackedAnswers, chars: int) -> str:
     summary = f"{page_answers.answers_in_page:,} answers with their scores and marks"
     if page_answers.answers_in_page < page_answers.answers:
         summary += f", of {page_answers.answers:,}: more would not fit"

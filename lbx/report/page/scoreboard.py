@@ -1,4 +1,4 @@
-"""Scores of all runs in one table: a row per run; for each benchmark its average, its categories, and its tasks."""
+"""Scoreboard of all runs: a row per run, with columns for the average, categories and tasks of each benchmark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ScoreColumn:
     """Column of a scoreboard.
 
     Attributes:
-        kind: A benchmark's average, a category of its paper, or a task.
+        kind: Average of the benchmark, category of the benchmark's paper, or task.
         name: Name of the benchmark, the category or the task.
     """
 
@@ -34,10 +34,10 @@ class ScoreCell:
     """Score of a run in percent.
 
     Attributes:
-        low, high: Ends of the 95% interval; None without an interval.
-        note: Numbers of answers, for a tooltip.
-        is_partial: Whether it is an average over only some of the tasks that other runs have.
-        coverage: "32 of 60 samples" if some lack an answer.
+        low, high: Ends of the 95% interval, or None without an interval.
+        note: Number of answers, for a tooltip.
+        is_partial: Whether the score averages only some of the tasks that other runs answered.
+        coverage: "32 of 60 samples" if some samples lack an answer, or "".
     """
 
     value: float
@@ -53,7 +53,7 @@ class Scoreboard:
     """Scores by run and column.
 
     Attributes:
-        columns: The benchmarks' averages, then categories and tasks of each; benchmarks with the most runs first.
+        columns: Averages of the benchmarks, then categories and tasks of each benchmark, that with the most runs first.
         cells: Scores by (run, column).
     """
 
@@ -67,7 +67,7 @@ def build_scoreboard(
     """Arrange the rows of reports as a scoreboard.
 
     Args:
-        leaderboard: Rows of the report ``leaderboard``, in its order.
+        leaderboard: Rows of the report ``leaderboard``, in order.
         tasks: Rows of the report ``task_scores``.
         averages: Numbers of the papers' averages by benchmark, see ``papers.average_numbers``.
     """
@@ -104,7 +104,7 @@ def build_scoreboard(
 
 
 def _without_single_task(columns: Iterable[ScoreColumn]) -> list[ScoreColumn]:
-    """Leave out the only task of a benchmark, because its score is the average."""
+    """Leave out the only task of a benchmark, because the task's score is the average."""
     columns = list(columns)
     is_single = sum(column.kind == "task" for column in columns) == 1
     return [column for column in columns if not (is_single and column.kind == "task")]
@@ -124,6 +124,6 @@ def _coverage_note(row: Row) -> str:
 
 
 def coverage_words(row: Row) -> str:
-    """Return the column ``coverage`` with its noun, "32 of 60 samples" or "7 of 16 answers"; "" if none is missing."""
+    """Describe the coverage of a score, "32 of 60 samples" or "7 of 16 answers", or "" if no answer is missing."""
     coverage = row.get("coverage") or ""
     return coverage if not coverage or coverage.endswith("answers") else f"{coverage} samples"

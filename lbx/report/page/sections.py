@@ -1,7 +1,7 @@
-"""Sections of a page: one for each report, one for the benchmarks' own boards, and the first table.
+"""Builders of page sections: for each report, for the benchmarks' leaderboards, and the scoreboard at the top.
 
-Boards are tables with the runs' marks, and the authors' charts. The first table has a row per run, and the benchmarks'
-averages, categories and tasks as columns.
+Leaderboards are tables with the marks of runs, and the authors' charts. The scoreboard shows a row per run, with
+averages, categories and tasks of benchmarks as columns.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
 from lbx.report.draw.svg import run_class
-from lbx.report.format.cells import rows_for_people, sheet
 from lbx.report.format.labels import LABELS
+from lbx.report.format.table_cells import informative_rows, sheet
 from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource
@@ -27,7 +27,7 @@ from lbx.results import Table
 
 
 def _boards(source: PageSource, report: Report) -> Section | None:
-    """Build the benchmarks' results in their authors' tables and charts; None without such benchmarks."""
+    """Build the section of leaderboards with the authors' tables and charts, or None without such benchmarks."""
     benchmarks = {row["benchmark"] for row in source.rows("leaderboard")}
     names = [name for name in BOARDS if BOARDS[name].benchmark in benchmarks]
     parts = [part for name in names if (table := source.table(name)) for part in _board(source, name, table)]
@@ -75,9 +75,9 @@ _LONGEST_REASON = 400  # characters; a comparison lists every two runs that diff
 def report_section(
     source: PageSource, name: str, *, has_other_sections: bool = True, has_figures: bool = True
 ) -> Section | None:
-    """Build the section of a report: a special one or a plain table; None if the report is empty.
+    """Build the section of a report, in the layout of the report, or return None if the report is empty.
 
-    If the report refuses the query, the section has the reason; on a page without others, UsageError is raised.
+    If the report refuses the query, the section states the reason. If it is the only section, UsageError is raised.
     """
     report = load_report(name) if name in NAMES else REPORTS[name]
     if report.sections:
@@ -105,7 +105,7 @@ def _title(name: str) -> str:
 
 
 def _note(name: str) -> Html:
-    """Return the units, which a report's title has in parentheses."""
+    """Build a paragraph with the units, which are in parentheses in the title of a report."""
     _, _, note = REPORTS[name].title.partition(" (")
     return tag("p", note.removesuffix(")").capitalize() + ".", class_="quiet") if note else Html("")
 
@@ -134,7 +134,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     place = REPORTS[name].page
     has_links = place is not None and place.has_answer_links and "benchmark" in without
     view = replace(REPORTS[name], columns=[c for c in REPORTS[name].columns if c.name not in without])
-    report_sheet, report_table = sheet(view, report_table), rows_for_people(view, report_table)
+    report_sheet, report_table = sheet(view, report_table), informative_rows(view, report_table)
     if not report_sheet.rows:
         return _notes(report_sheet.notes)
     marks = _row_marks(source, view, report_table, len(report_sheet.rows))
@@ -244,24 +244,24 @@ _LAYOUTS: Mapping[str, Callable[[PageSource, str], Section]] = {
     "paper": _paper,
     "boards": _board_section,
 }
-"""Functions that build a section, by ``PagePlace.layout``."""
+"""{``PagePlace.layout``: function that builds a section}."""
 
 
 SHADES = 10
-"""Number of background shades from the lowest to the highest score of a column."""
+"""Number of background shades, from the lowest to the highest score of a column."""
 _SHADE_POINTS = 20.0
-"""Smallest difference between the lightest and the darkest shade, so that close scores look alike."""
+"""Smallest difference in points between the lightest and the darkest shade, so that close scores look alike."""
 _MOST_SWITCHES = 40
-"""Maximum number of groups of columns with a switch; further columns are always shown."""
+"""Maximum number of column groups with a switch. Further columns are always shown."""
 _PLURALS = {"category": "categories", "task": "tasks"}
 
 Group = tuple[str, str]
-"""Benchmark and kind of columns that a switch shows or hides."""
+"""Group of columns that a switch shows or hides: (benchmark, "category" or "task")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Switch that shows or hides a group of columns."""
+    """Checkbox that shows or hides a group of columns."""
 
     css_class: str
     name: str
@@ -269,7 +269,7 @@ class Switch:
 
 
 def scoreboard_part(source: PageSource) -> Html | None:
-    """Build the table of all scores, with switches for intervals and column groups; None without scores."""
+    """Build the scoreboard with switches for column groups, or return None without scores."""
     if source.store is None:
         return None
     averages = average_numbers(read_paper(source.store, source.query))
@@ -307,14 +307,14 @@ def _column_class(group: Group | None, switches: Mapping[Group, Switch]) -> str:
 
 
 def _switch(number: int, group: Group, groups: Iterable[Group]) -> Switch:
-    """Return a group's switch: categories are shown first, and tasks of benchmarks without categories."""
+    """Checkbox of a column group, initially on for categories, and for tasks of benchmarks without categories."""
     benchmark, kind = group
     is_on = kind == "category" or (benchmark, "category") not in groups
     return Switch(f"k{number}", f"{_PLURALS[kind]} of {benchmark}", is_on)
 
 
 def switch_styles() -> str:
-    """Return the style sheet of the switches, which work without a script."""
+    """Style sheet of the checkboxes, which work without a script."""
     return "".join(
         f".scores:not(:has(input.k{n}:checked)) :is(th, td).k{n}" + " { display: none }\n"
         for n in range(_MOST_SWITCHES)
@@ -337,7 +337,7 @@ def _head(column: ScoreColumn, switches: Mapping[Group, Switch]) -> Html:
 
 
 def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group, Switch]) -> dict[str, str]:
-    """Return the classes of a column's cells by run, and of an empty cell as ""."""
+    """CSS classes of a column's cells: {run: classes}, with the key "" for empty cells."""
     group = _group(column)
     base = _column_class(group, switches)
     # As printed, and halves rounded up: the script, which shades visible runs anew, computes the same.

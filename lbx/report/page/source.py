@@ -36,10 +36,10 @@ _FAILURES = r"""
 
 @dataclass(frozen=True, slots=True)
 class PageRun:
-    """Run as shown on a page.
+    """Run on a page.
 
     Attributes:
-        mark: Place on the leaderboard from 0, which determines colour and shape.
+        mark: Rank on the leaderboard from 0, which determines colour and shape.
         label: Name for readers, see ``lbx.report.format.labels``.
     """
 
@@ -51,9 +51,11 @@ class PageRun:
 
 @dataclass
 class PageSource:
-    """Results file of a page (None for published figures only); each report is read once.
+    """Data source of a page, which reads each report once.
 
     Attributes:
+        store: The results file, or None for published scores only.
+        runs: {run_id: run} in the order of marks.
         labels: Labels of runs by mark.
         most_rows: Maximum number of rows of a table.
         other_marks: Marks of published models, and of runs that the page omits.
@@ -86,7 +88,7 @@ class PageSource:
         return self.store.path.name if self.store else ""
 
     def table(self, name: str) -> Table | None:
-        """Return a report's rows; None if it is unknown or empty. Raises UsageError if the report refuses the query."""
+        """Return the rows of a report, or None if it is unknown or empty. Raises UsageError if it refuses the query."""
         if name not in REPORTS:
             return None
         if refused := self._refusals.get(name):
@@ -100,7 +102,7 @@ class PageSource:
         return self._tables[name] if self._tables[name].rows else None
 
     def _query_of(self, name: str) -> ReportQuery:
-        """Return the query of a report; a comparison of more than ``MOST_RUNS`` runs gets the best one."""
+        """Query of a report. A comparison of more than ``MOST_RUNS`` runs gets the best run as baseline."""
         place = REPORTS[name].page
         if not (place and place.has_best_baseline) or self.query.baseline or len(self.runs) <= MOST_RUNS:
             return self.query
@@ -115,7 +117,7 @@ class PageSource:
         return self._rows[name]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return errors by run, benchmark and message (ignoring digits), most frequent first."""
+        """Count errors by run, benchmark and message (ignoring digits), the most frequent first."""
         return self.store.query(_FAILURES, [list(self.runs)]).dicts() if self.store else []
 
     def mark(self, run_id: object) -> int | None:
@@ -123,7 +125,7 @@ class PageSource:
         return None if run is None else run.mark
 
     def mark_of(self, name: str) -> int:
-        """Return the mark of a run, or of a published model, which gets a new mark on first use."""
+        """Return the mark of a run or a published model, which gets a new mark on first use."""
         mark = self.mark(name)
         return self.other_marks.setdefault(name, len(self.runs) + len(self.other_marks)) if mark is None else mark
 

@@ -1,1 +1,1 @@
-"""Reports: one file each, with the object that defines it."""
+"""Definitions of reports, one per module."""

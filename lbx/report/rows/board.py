@@ -1,9 +1,9 @@
-"""The report ``board``: results in the columns of each benchmark's own leaderboards, a section for each of them.
+"""The report ``board``: results in the columns of the benchmarks' leaderboards, with a section for each leaderboard.
 
-Benchmarks define the tables as data (``benchmarks.base.layout``). Numbers are official ones. A run without an official
-number (with only some samples or tasks) shows its score so far and a note, and follows the others.
+Benchmarks define the tables as data (``benchmarks.base.paper_tables``). Numbers are official ones. A run without an
+official number (with only some samples or tasks) is listed after the others with the score so far and a note.
 
-A board has entries for runs and published models, with numbers by key.
+The entries of a board are runs and published models, with numbers by key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from lbx.base.columns import Column
 from lbx.base.marks import COUNT_WORDS
 from lbx.base.number import NumberKey, group_number, key_of, task_number
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     AnswerLengthRule,
     Board,
     BoardEntry,
@@ -41,8 +41,8 @@ from lbx.report.draw.figures import (
     Figure,
     FigureSource,
 )
-from lbx.report.format.cells import interval_notes
 from lbx.report.format.labels import Row, number_label, with_model_labels
+from lbx.report.format.table_cells import interval_notes
 from lbx.report.query import PUBLISHED, ReportQuery
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows.expected import answer_counts
@@ -67,10 +67,10 @@ _CLOSED = """
 
 
 def entries(store: Store, query: ReportQuery, benchmark: str) -> list[BoardEntry]:
-    """Entries for the benchmark's runs, then for the requested published models and the models that are always shown.
+    """Make entries of a benchmark's runs, then of the requested published models and those that are always shown.
 
     Raises:
-        UsageError: no benchmark of the file has a requested model.
+        UsageError: no benchmark of the file has published scores of a requested model.
     """
     runs = [run for run in _run_entries(store, benchmark) if not query.runs or run.run_id in query.runs]
     if not runs:
@@ -88,7 +88,7 @@ def entries(store: Store, query: ReportQuery, benchmark: str) -> list[BoardEntry
 
 
 _READ: WeakKeyDictionary[Store, dict[str, list[BoardEntry]]] = WeakKeyDictionary()
-"""Runs of read-only files by benchmark, cached because seven boards share them."""
+"""{read-only file: {benchmark: entries of runs}}, a cache because seven boards share the entries."""
 
 
 def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
@@ -111,27 +111,27 @@ def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
 def _run_entry(
     run: Mapping[str, Any],
     benchmark: str,
-    numbers: Iterable[Mapping[str, Any]],
+    number_rows: Iterable[Mapping[str, Any]],
     sample_counts: Mapping[tuple[str, str, str | None], tuple[int, int]],
     closed_shares: Mapping[str, str | None],
 ) -> BoardEntry:
     unit = unit_of(benchmark)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
-    figures: dict[NumberKey, float] = {}
-    sure: dict[NumberKey, IntervalValues] = {}
+    numbers: dict[NumberKey, float] = {}
+    intervals: dict[NumberKey, IntervalValues] = {}
     lacking, clusters = set(), {}
     incomplete: list[tuple[int, int]] = []
-    for row in numbers:
+    for row in number_rows:
         key = key_of({**row, "run_id": "", "benchmark": ""})
         official, score, counts = row["official"], row["score"], (row["answered"], row["asked"])
         low, high = (None if row[end] is None else unit * row[end] for end in ("low", "high"))
-        sure[key] = (low, high, row["method"], row["cluster_by"])
+        intervals[key] = (low, high, row["method"], row["cluster_by"])
         clusters[row["cluster_by"]] = True
         if None not in counts and counts[0] < counts[1]:
             incomplete.append(counts)
         value = unit * score if official is None and score is not None else official
         if value is not None and math.isfinite(value):  # other programs' files may have any value
-            figures[key] = value
+            numbers[key] = value
         if official is None:
             lacking.add(key)
     # Where all samples have an answer, some answers may have no part in a number.
@@ -149,19 +149,19 @@ def _run_entry(
         differs_in=run["differs_in"],
         reasons=bool(re.search(r"(?<!no )\bthinking\b|\bcot\b", mode)) or _is_reasoning_file(settings),
         attributes={**settings, "made": run["backend"] != "import", "metadata": metadata},
-        figures=figures, unofficial=frozenset(lacking), intervals=sure,
+        numbers=numbers, unofficial=frozenset(lacking), intervals=intervals,
         cluster_by="sample" if "sample" in clusters else next(filter(None, clusters), None), note=note,
         remark=f"reasoning closed in {part}" if (part := closed_shares.get(run["run_id"])) else None,
     )  # fmt: skip
 
 
 def _least_complete(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """(answered, asked) of the part with the most samples asked; of several, the one with the fewest answered."""
+    """(answered, asked) of the number with the most samples asked, and of those with the fewest answered."""
     return max(parts, key=lambda part: (part[1], -part[0]), default=(0, 0))
 
 
-def _coverage_text(some: int, every: int) -> str | None:
-    return f"{some:,} of {every:,}" if some < every else None
+def _coverage_text(part: int, total: int) -> str | None:
+    return f"{part:,} of {total:,}" if part < total else None
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _is_reasoning_file(settings: Mapping[str, Any]) -> bool:
 
 @cache
 def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
-    """Keys of a benchmark's board numbers by their labels in files of published figures."""
+    """{label in files of published scores: key} of the numbers on a benchmark's boards."""
     boards = BENCHMARKS[benchmark].boards.tables.values()
     parts = [part for board in boards for part in board.parts]
     keys = {key for part in parts for key in (*part.numbers.values(), *part.reasoning_numbers.values())}
@@ -183,34 +183,34 @@ def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
 
 
 Pair = tuple[BoardEntry | None, BoardEntry | None]
-"""(plain, reasoning) entries of a model; None if missing."""
+"""(plain, reasoning) entries of a model, or None for a missing entry."""
 
 _REASONING = re.compile(r" \((?:w/ CoT|thinking)\)")
 _PLAIN = re.compile(r" \(nonthinking\)")
 
 
 def _published_entry(model: PublishedModel) -> BoardEntry:
-    """Build the entry of a published model, with the mode removed from its name so that both modes share a row."""
+    """Make the entry of a published model. The name loses the mode, so that both modes share a row."""
     keys = _keys_by_label(model.benchmark)
     return BoardEntry(
         _PLAIN.sub("", _REASONING.sub("", model.model)) + "*",
         reasons=bool(_REASONING.search(model.model)),
         attributes={**model.about, "published": model.model},
-        figures={keys.get(label, task_number(label)): figure.value for label, figure in model.figures.items()},
+        numbers={keys.get(label, task_number(label)): score.value for label, score in model.scores.items()},
         note=model.doubt,
     )
 
 
-def pair_entries(models: Iterable[BoardEntry], always: Collection[str] = ()) -> list[Pair]:
-    """Pair plain and reasoning entries of each model; duplicates get rows of their own.
+def pair_entries(models: Iterable[BoardEntry], required_names: Collection[str] = ()) -> list[Pair]:
+    """Pair the plain and the reasoning entry of each model. Duplicates get separate rows.
 
     Args:
-        always: published models that fill both sides.
+        required_names: published models that fill both entries of a pair.
     """
     rows: list[tuple[tuple[object, ...], list[BoardEntry | None]]] = []
     for entry in models:
         key = (entry.model, entry.run_id is None, entry.backend, entry.mode_without_reasoning, entry.differs_in)
-        if entry.run_id is None and entry.model.rstrip("*") in always:
+        if entry.run_id is None and entry.model.rstrip("*") in required_names:
             rows.append((key, [entry, entry]))
             continue
         side = int(entry.reasons)
@@ -223,7 +223,7 @@ def pair_entries(models: Iterable[BoardEntry], always: Collection[str] = ()) -> 
 
 
 class BenchmarkBoard(NamedTuple):
-    """A board and its benchmark."""
+    """Board with the name of the benchmark."""
 
     benchmark: str
     board: Board
@@ -234,7 +234,7 @@ BOARDS: dict[str, BenchmarkBoard] = {
     for family in BENCHMARKS.values()
     for name, board in family.boards.tables.items()
 }
-"""Boards by report name."""
+"""{name of the report: board}."""
 
 _RUNS = ("run_id", "reasoning_run_id")
 
@@ -255,21 +255,26 @@ def _notes(board_table: Table, further: str) -> list[str]:
 
 
 def table(store: Store, query: ReportQuery, name: str) -> Table:
-    """Build a board; in a table of pairs ``reasoning_run_id`` is the run with reasoning."""
+    """Build the rows of a board. In a table of pairs ``reasoning_run_id`` is the run with reasoning."""
     benchmark, board = BOARDS[name]
     rows = _rows(store, query, benchmark, board)
     runs = _RUNS if board.pairs_modes else _RUNS[:1]
     board_columns = _columns(board)
-    sure = [f"{column.name}_{end}" for column in board_columns if column.interval for end in BOUND_COLUMNS]
-    columns = (*runs, *(column.name for column in board_columns), *sure, *(["cluster_by"] if sure else []))
+    interval_values = [f"{column.name}_{end}" for column in board_columns if column.interval for end in BOUND_COLUMNS]
+    columns = (
+        *runs,
+        *(column.name for column in board_columns),
+        *interval_values,
+        *(["cluster_by"] if interval_values else []),
+    )
     return with_model_labels(store, Table(columns, [tuple(row.get(column) for column in columns) for row in rows]))
 
 
 def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[BoardRow]:
     models = entries(store, query, benchmark)
-    if key := board.ordered_by:
-        models.sort(key=lambda entry: (entry.note is not None, -entry.figures.get(key, 0)))
-    words = _mean_words(store, benchmark, board.words) if board.words and models else {}
+    if key := board.order_number:
+        models.sort(key=lambda entry: (entry.note is not None, -entry.numbers.get(key, 0)))
+    words = _mean_words(store, benchmark, board.length_rule) if board.length_rule and models else {}
     rows = []
     for part in board.parts:
         part_models = _on_curves(models, curves(store, benchmark, query.runs), part.curve) if part.curve else models
@@ -279,8 +284,8 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
             else [(entry,) for entry in part_models]
         )
         part_rows = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words))]
-        if board.by:
-            part_rows.sort(key=partial(_rank, board.by))
+        if board.rank_by:
+            part_rows.sort(key=partial(_rank, board.rank_by))
         rows += board.postprocess_rows(part_rows) if board.postprocess_rows else part_rows
     return rows
 
@@ -288,22 +293,24 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
 def _row(
     board: Board, part: BoardPart, sides: Sequence[BoardEntry | None], words: Mapping[str, float]
 ) -> BoardRow | None:
-    """Build a row with the interval of each number ("overall_low").
+    """Build a row with numbers and ends of intervals ("overall_low").
 
     Returns None if there is no number, unless the board keeps such rows.
 
     Args:
-        sides: the model's entry; in a table of pairs the plain and the reasoning one.
+        sides: the entry of the model, or in a table of pairs the plain and the reasoning entry.
     """
     models = [entry for entry in sides if entry]
     first = models[0]
     numbers: BoardRow = dict.fromkeys([*part.numbers, *part.reasoning_numbers])
-    sure: BoardRow = {}
+    interval_values: BoardRow = {}
     for entry, keys in zip(sides, (part.numbers, part.reasoning_numbers), strict=False):
         if entry:
-            numbers |= {column: entry.figures.get(key) for column, key in keys.items()}
-            sure |= {f"{column}_{end}": value for column, key in keys.items() for end, value in _ends(entry, key)}
-    if board.words:
+            numbers |= {column: entry.numbers.get(key) for column, key in keys.items()}
+            interval_values |= {
+                f"{column}_{end}": value for column, key in keys.items() for end, value in _ends(entry, key)
+            }
+    if board.length_rule:
         numbers["length"] = words.get(first.run_id or "")
     if not board.keeps_empty and all(value is None for value in numbers.values()):
         return None
@@ -318,7 +325,7 @@ def _row(
         **part.texts,
         **{column.name: column.value(models) for column in board.columns if column.value},
         **numbers,
-        **sure,
+        **interval_values,
     }
 
 
@@ -348,38 +355,44 @@ def _rank(by: Callable[[BoardRow], float | None], row: BoardRow) -> tuple[bool, 
 
 
 def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str) -> list[BoardEntry]:
-    """Entries of the runs that have the curve; their figures are its points and the counts of its tasks and answers."""
+    """Make entries of the runs that have a curve, with points and counts of tasks and answers as numbers."""
     on_curves = []
     for entry in models:
         if curve := curve_of_run.get((entry.run_id or "", grouping)):
             values = {name: point.value for name, point in curve.points.items()}
-            values |= {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
-            figures = {group_number(grouping, metric=name): value for name, value in values.items()}
-            sure = {
+            values |= {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.min_task_n}
+            numbers = {group_number(grouping, metric=name): value for name, value in values.items()}
+            interval_values = {
                 group_number(grouping, metric=name): (point.low, point.high, point.method, curve.cluster_by)
                 for name, point in curve.points.items()
             }
             on_curves.append(
-                replace(entry, figures=figures, intervals=sure, unofficial=frozenset(), cluster_by=curve.cluster_by)
+                replace(
+                    entry,
+                    numbers=numbers,
+                    intervals=interval_values,
+                    unofficial=frozenset(),
+                    cluster_by=curve.cluster_by,
+                )
             )
     return on_curves
 
 
 def _mean_words(store: Store, benchmark: str, rule: AnswerLengthRule) -> dict[str, float]:
-    by = ", ".join(f"a.meta->>'{key}'" for key in rule.by)
+    by = ", ".join(f"a.meta->>'{key}'" for key in rule.meta_keys)
     words_of: dict[str, list[tuple[float, int]]] = {}
     counted = store.compute_once(
         ("words", benchmark, by),
         lambda: store.query(_WORDS.format(by=by, count=COUNT_WORDS.format(text="g.output")), [benchmark]).rows,
     )
     for run_id, task, marks, n, words in counted:
-        if rule.counts(task, marks):
+        if rule.is_counted(task, marks):
             words_of.setdefault(run_id, []).append((words, n))
-    return {run: sum(w * n for w, n in some) / sum(n for _, n in some) for run, some in words_of.items()}
+    return {run: sum(w * n for w, n in words) / sum(n for _, n in words) for run, words in words_of.items()}
 
 
 NameAndMark = Callable[[Row], tuple[str, int]]
-"""Function that returns a model's name and mark in a chart."""
+"""Function that returns the name and mark of a row's model in a chart."""
 
 
 Picture = tuple[str, str]
@@ -387,22 +400,22 @@ Picture = tuple[str, str]
 
 
 MOST = 8
-"""Maximum number of models in a line chart, runs first. Heat maps and dots have up to ``MOST_ROWS``."""
+"""Maximum number of models in a line chart, runs first. Heat maps and dot charts show up to ``MOST_ROWS``."""
 
 
 MOST_ROWS = 40
 
 
 def draw_charts(board: Board, rows: Sequence[Row], name_and_mark: NameAndMark) -> list[Picture]:
-    """Draw a board's charts from its rows, best first; [] if its authors have none or there are too few rows."""
+    """Draw the charts of a board from rows, best first, or return [] without charts or with too few rows."""
     return [picture for chart in board.charts for picture in _DRAW_FUNCTIONS[type(chart)](chart, rows, name_and_mark)]
 
 
 def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
     parts: dict[str, list[Row]] = {}
     for row in rows:
-        parts.setdefault(row[chart.by] if chart.by else "", []).append(row)
-    return {value: some for value, some in parts.items() if not chart.only or value == chart.only}
+        parts.setdefault(row[chart.split_by] if chart.split_by else "", []).append(row)
+    return {value: part for value, part in parts.items() if not chart.only_value or value == chart.only_value}
 
 
 def _series(chart: Chart, rows: Iterable[Row], who: NameAndMark, columns: Iterable[str]) -> list[Series]:
@@ -421,7 +434,7 @@ def _point(row: Row, name: str, scale: float) -> Point:
 
 
 def _select_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the first ``MOST`` rows, runs before published models, in the order of the board."""
+    """Select the first ``MOST`` rows, runs before published models, in the order of the board."""
     published = [row["run_id"] is None and row.get("reasoning_run_id") is None for row in rows]
     places = sorted(range(len(rows)), key=published.__getitem__)[:MOST]
     return [rows[place] for place in sorted(places)]
@@ -432,8 +445,8 @@ def _draw_columns(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[P
     labels = list(chart.columns.values())
     shapes_of = {
         value: shapes
-        for value, some in _parts(chart, rows).items()
-        if (shapes := _series(chart, _select_rows(some), who, chart.columns))
+        for value, part in _parts(chart, rows).items()
+        if (shapes := _series(chart, _select_rows(part), who, chart.columns))
     }
     ends = extent(shape for shapes in shapes_of.values() for shape in shapes)
     pictures = []
@@ -466,15 +479,17 @@ def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> lis
 
 
 def _draw_heat(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
-    if not chart.by:
-        some = rows[:MOST_ROWS]
-        models = [who(row) for row in some]
-        return _draw_map(chart, chart.title, "models", models, list(enumerate(some)))
-    names = list(dict.fromkeys(row[chart.by] for row in rows if row[chart.by] != chart.only))
+    if not chart.split_by:
+        shown_rows = rows[:MOST_ROWS]
+        models = [who(row) for row in shown_rows]
+        return _draw_map(chart, chart.title, "models", models, list(enumerate(shown_rows)))
+    names = list(dict.fromkeys(row[chart.split_by] for row in rows if row[chart.split_by] != chart.only_value))
     heats = []
     for group in dict.fromkeys(who(row) for row in rows[:MOST]):
         indexed_rows = [
-            (names.index(row[chart.by]), row) for row in rows if row[chart.by] in names and who(row) == group
+            (names.index(row[chart.split_by]), row)
+            for row in rows
+            if row[chart.split_by] in names and who(row) == group
         ]
         labels = [(name, None) for name in names]
         heats += _draw_map(chart, chart.title.format(group[0]), chart.about, labels, indexed_rows)
@@ -493,7 +508,11 @@ def _draw_map(
     about = f"{len(names)} {what} by {len(chart.columns)} lengths, the darker the higher; the numbers are in the cells."
     if not cells:
         return []
-    columns, marks, ends = list(chart.columns.values()), [mark for _, mark in names], (0, 100) if chart.by else None
+    columns, marks, ends = (
+        list(chart.columns.values()),
+        [mark for _, mark in names],
+        (0, 100) if chart.split_by else None,
+    )
     labels = [name for name, _ in names]
     return [(title, heat(title, about, rows=labels, columns=columns, cells=cells, ends=ends, marks=marks))]
 
@@ -508,7 +527,7 @@ _DRAW_FUNCTIONS: Mapping[type[Chart], Callable[[Chart, Sequence[Row], NameAndMar
 
 
 def board_mark(source: FigureSource, row: Row) -> int:
-    """Return the mark of a board's row: a run's, or a published model's."""
+    """Mark of the run or published model in a row of a board."""
     mark = source.mark(row["run_id"] or row.get("reasoning_run_id"))
     return source.mark_of(row["model"]) if mark is None else mark
 
@@ -526,7 +545,7 @@ def _columns(board: Board) -> tuple[Column, ...]:
         Column("backend", "backend", optional=True, rank=3),
         Column("differs_in", "differs in", optional=True),
     )
-    return (*board.first, *who, *board.columns, Column("note", "note", optional=True))
+    return (*board.leading_columns, *who, *board.columns, Column("note", "note", optional=True))
 
 
 def _section(name: str, board: Board) -> Report:

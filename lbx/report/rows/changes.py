@@ -9,14 +9,14 @@ from lbx.report.query import ReportQuery
 from lbx.report.report import Report
 from lbx.report.rows.comparison import cautions
 from lbx.results import Store, Table
-from lbx.results.read.answers import resolve_tasks
+from lbx.results.read.stored_answers import resolve_tasks
 from lbx.results.views import HEADS
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The report ``changes``: answers of two runs with different scores or outputs, with question and references.
+    """Build the rows of the report: answers of two runs with different scores or outputs, question and references.
 
-    Each row has the other known differences of the runs.
+    Each row also names the known differences between the runs.
 
     Raises:
         UsageError: a run or task does not exist, or there are too many runs without a baseline.
@@ -62,7 +62,7 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def _flags(row: str) -> str:
-    """SQL expression that joins an answer's marks as words; NULL for an answer without marks."""
+    """SQL expression that joins the words for an answer's marks, NULL for an answer without marks."""
     marks = (f"CASE WHEN {mark.of(row)} THEN '{mark.words}' END" for mark in WORST_FIRST if not mark.of_score)
     return f"nullif(concat_ws(', ', {', '.join(marks)}), '')"
 
@@ -88,7 +88,7 @@ CHANGES = Report(
     ),
     notes=cautions,
     empty="No answers differ: on their common samples, the runs have the same outputs and scores.",
-    takes=("--baseline", "--baseline-file", "--force", "--tasks", "--rows"),
+    takes=("--baseline", "--baseline-file", "--allow-different-settings", "--tasks", "--rows"),
     rows=table,
     needs_texts=True,
 )

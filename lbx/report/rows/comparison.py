@@ -1,9 +1,9 @@
-"""The reports ``comparison`` and ``changes``, and ties in the report ``paper``.
+"""The report ``comparison``: pairs of runs, with paired tests and verdicts.
 
-Runs are compared in pairs, sample by sample, on the samples that both answered. Every number is computed on these
-samples by its benchmark's rules, and each comparison has a verdict in words. For a single baseline (or pair), a
-benchmark's average is one test; numbers within it, and several runs against the baseline, are corrected for multiple
-testing (Holm).
+Runs are compared sample by sample, on the samples that both answered. Every number is computed on these samples by the
+rules of the benchmark, and each comparison gets a verdict in words. For a single baseline (or pair), the average of a
+benchmark is one test. Tasks and groups of a benchmark, and several runs against the baseline, are corrected for
+multiple testing (Holm).
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ COLUMNS = (
 
 @dataclass(slots=True)
 class ComparisonRow:
-    """Row of the report.
+    """Comparison of two runs in one number, as a row of the report.
 
     Attributes:
+        same_outputs: number of answers with equal outputs, or None if unknown.
         equal_outputs: whether all known outputs are equal.
+        caution: reason why the numbers may not be comparable, or "".
         tests: factor by which Holm's correction multiplies p.
     """
 
@@ -79,18 +81,18 @@ class ComparisonRow:
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report. Raises UsageError like ``compare_runs``."""
+    """Build the rows of the report. Raises UsageError like ``compare_runs``."""
     lines = compare_runs(store, query)
     in_bundles = _scorable_samples(store)
     return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
 
 
 def compare_runs(store: Store, query: ReportQuery) -> list[ComparisonRow]:
-    """Compare the numbers of the chosen pairs of runs.
+    """Compare the numbers of the selected pairs of runs.
 
     Raises:
-        UsageError: a run does not exist; there are too many runs without a baseline; or two runs had different inputs
-            and ``query.force`` is not set.
+        UsageError: a run does not exist, there are too many runs without a baseline, or two runs had different inputs
+            and ``query.allow_different_settings`` is not set.
     """
     pairs = select_pairs(store, query)
     sides = {
@@ -138,7 +140,7 @@ def _compare_benchmark(
 
 
 def compare_averages(first: ComparisonSide, second: ComparisonSide) -> Difference | None:
-    """Difference of two runs' overall averages, as the report tests it; None without common samples."""
+    """Difference of two runs' overall averages, as the report tests it, or None without common samples."""
     both = [task for task in first.tasks if task in second.tasks]
     pairs = _numbers_on_both(first.on_tasks(both), second.on_tasks(both), "benchmark") if both else ()
     averages = (difference(a.estimate, b.estimate) for a, b in pairs)
@@ -148,9 +150,9 @@ def compare_averages(first: ComparisonSide, second: ComparisonSide) -> Differenc
 def _numbers_on_both(
     first: ComparisonSide, second: ComparisonSide, level: str = ""
 ) -> Iterator[tuple[RunScore, RunScore]]:
-    """Yield each number (of one ``level``, or of all) of both sides on their common samples.
+    """Yield the scores (of one ``level``, or of all) of both sides on the common samples.
 
-    A number that is a sum of parts is restricted to these samples; others are recomputed.
+    A score that is linear in its samples is restricted to these samples. Other scores are recomputed.
     """
     anew: list[ComparisonSide] = []
     shared = CommonStrata()
@@ -178,7 +180,7 @@ def _correct(lines: Sequence[ComparisonRow]) -> None:
 
 
 def verdict(line: ComparisonRow, margin: float) -> str:
-    """Verdict of a comparison in words, with ``margin`` in points."""
+    """Describe the result of a comparison in words: "better", "same within 1", "undecided: ..."; margin in points."""
     estimate, value = line.difference, line.difference.interval.value
     if line.equal_outputs and not (estimate.wins or estimate.losses):
         return "same outputs"
@@ -190,7 +192,7 @@ def verdict(line: ComparisonRow, margin: float) -> str:
     if inside:
         return f"same within {margin:g}"
     needed = required_clusters(estimate, margin / 100, line.tests)
-    return f"undecided: {f'needs about {_size_text(line, _round_up(needed))}' if needed else _missing_spread(estimate)}"
+    return f"undecided: {f'needs about {_size_text(line, round_up(needed))}' if needed else _missing_spread(estimate)}"
 
 
 def _missing_spread(estimate: Difference) -> str:
@@ -202,18 +204,18 @@ def _missing_spread(estimate: Difference) -> str:
 
 
 def _size_text(line: ComparisonRow, clusters: int) -> str:
-    """Describe a number of clusters, and of questions on as many: "6 documents (30 questions)"."""
+    """Describe a number of clusters, and the expected number of questions on them: "6 documents (30 questions)"."""
     interval = line.difference.interval
     if interval.n == interval.clusters:
         return f"{clusters:,} questions"
     family = find_benchmark(line.benchmark)
     cluster = family.scoring.cluster_name if family and line.first.estimate.clustered else "document"
-    samples = _round_up(math.ceil(clusters * interval.n / interval.clusters - 1e-9))
+    samples = round_up(math.ceil(clusters * interval.n / interval.clusters - 1e-9))
     return f"{clusters:,} {cluster}s ({samples:,} {'samples' if cluster == 'question' else 'questions'})"
 
 
-def _round_up(count: int) -> int:
-    """Round up to two significant digits, as only the order of magnitude is meaningful."""
+def round_up(count: int) -> int:
+    """Round a number up to two significant digits, because only the order of magnitude is meaningful."""
     step = int(10 ** max(len(str(count)) - 2, 0))
     return -(-count // step) * step
 
@@ -222,11 +224,11 @@ def _row(line: ComparisonRow, in_bundles: Mapping[tuple[str, str, str], int], ma
     estimate, interval = line.difference, line.difference.interval
     in_bundle = in_bundles.get((line.run_a, line.benchmark, line.first.name)) if line.first.level == "task" else None
     part = f"{interval.n:,} of {in_bundle:,}" if in_bundle and interval.n < in_bundle else None
-    sure = interval_columns(interval, "document" if line.first.estimate.clustered else "sample")
+    interval_values = interval_columns(interval, "document" if line.first.estimate.clustered else "sample")
     return (
         line.run_a, line.run_b, line.benchmark, line.first.name, line.first.metric, interval.n, line.first.score,
         line.second.score, interval.value, line.same_outputs, interval.n, in_bundle, part, line.first.level,
-        *(sure[name] for name in INTERVAL_COLUMNS), estimate.p, line.p_holm, estimate.test, estimate.wins,
+        *(interval_values[name] for name in INTERVAL_COLUMNS), estimate.p, line.p_holm, estimate.test, estimate.wins,
         estimate.ties,
         estimate.losses, estimate.detectable, verdict(line, margin), line.caution or None,
     )  # fmt: skip
@@ -251,7 +253,7 @@ def _comparison_notes(table: Table) -> list[str]:
 
 
 def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say why the verdict on a difference is open although its interval excludes 0, once for each reason."""
+    """Explain undecided verdicts on differences whose interval excludes 0, once for each reason."""
     reasons: dict[str, None] = {}
     for row in rows:
         low, high, verdict = row.get("low"), row.get("high"), row.get("verdict") or ""
@@ -269,12 +271,12 @@ def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def cautions(table: Table) -> list[str]:
-    """Known or possible differences between the compared runs, other than the model."""
+    """Write notes on known or possible differences between the compared runs, other than the model."""
     return [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in table.dicts()) if text]
 
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
-    """Draw differences from each baseline, by benchmark."""
+    """Draw the differences from each baseline, by benchmark."""
     rows = sorted(source.rows("comparison"), key=lambda row: (row["run_a"], row["benchmark"]))
     for (run_a, benchmark), group in group_rows(rows, "run_a", "benchmark"):
         others = list(dict.fromkeys(row["run_b"] for row in group))
@@ -317,7 +319,7 @@ COMPARISON = Report(
     ),
     notes=_comparison_notes,
     empty="No two runs have answers to the same samples.",
-    takes=("--baseline", "--baseline-file", "--margin", "--force"),
+    takes=("--baseline", "--baseline-file", "--margin", "--allow-different-settings"),
     rows=table,
     draw=_draw_figures,
     page=PagePlace("Scores", 5, title="Comparison", has_best_baseline=True),

@@ -1,12 +1,12 @@
 """The report ``cost``: tokens, seconds and hardware hours spent on scores.
 
-Tokens are computed tokens: those of the prompt without shared ones, and those of the answer. Seconds are the model's
+Tokens are computed tokens: the prompt without tokens of a shared prefix, and the answer. Seconds are the model's
 prefill and decode time. The prefill of a document is divided among all answers about it, regardless of their order.
 
-The cost per correct answer is a task's total cost over the sum of its scores: a ratio of two sums, linearised for its
-interval. The interval is computed on the logarithm because a price is never negative.
+The cost per correct answer is the total cost of a task divided by the sum of the scores: a ratio of two sums,
+linearised for the interval. The interval is computed on the logarithm because a price is never negative.
 
-A judge has costs but no score: its rubrics have rows after those of the models.
+A judge has costs but no score. The rows of rubrics follow those of the models.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lbx.report.draw.figures import (
     point_of_row,
 )
 from lbx.report.query import ReportQuery
-from lbx.report.report import TWIN, WHO, PagePlace, Report, says_any_of
+from lbx.report.report import TWIN, WHO, PagePlace, Report, has_any_of
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
@@ -88,10 +88,10 @@ _COSTS = (*_MEASURED, "computed_prompt", "seconds", "tokens")
 
 @dataclass(frozen=True, eq=False)
 class AnswerCosts:
-    """Costs and headline scores of one or more answers, with their samples, documents and clusters.
+    """Costs and headline scores of one or more answers, with samples, documents and clusters.
 
-    ``costs`` has a row for each of ``_COSTS``, NaN if not measured. ``tokens`` are computed tokens; all of a prompt
-    count as computed if the number of shared ones is unknown.
+    ``costs`` contains a row for each of ``_COSTS``, NaN if not measured. ``tokens`` are computed tokens. If the number
+    of tokens of a shared prefix is unknown, all tokens of a prompt count as computed.
     """
 
     samples: Codes
@@ -108,7 +108,7 @@ class AnswerCosts:
 
     @classmethod
     def without_scores(cls, columns: Mapping[str, Array]) -> AnswerCosts:
-        """Build from answers that have no scores; each counts as a sample of its own."""
+        """Make costs of answers that have no scores, each of which counts as a separate sample."""
         values = [columns[name] for name in _MEASURED]
         indices = np.arange(len(values[0]))
         return cls(indices, indices, indices, np.full(len(indices), np.nan), _with_sums(*values))
@@ -119,15 +119,15 @@ class AnswerCosts:
         return cls(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
 
     def split(self, sizes: Sequence[int]) -> list[AnswerCosts]:
-        """Split into consecutive parts of the given sizes."""
+        """Split the answers into consecutive groups of the given sizes."""
         ends = np.cumsum(sizes)[:-1]
         parts = [np.split(getattr(self, field.name), ends, axis=-1) for field in fields(self)]
         return [AnswerCosts(*part) for part in zip(*parts, strict=True)]
 
     def with_shared_prefill(self) -> AnswerCosts:
-        """Divide the prefill of each document among its answers, in proportion to their prompt tokens.
+        """Divide the prefill of each document among the answers, in proportion to the prompts' tokens.
 
-        Only the first prompt with a document computed it: the others found its prefix in the KV cache.
+        Only the first prompt with a document computed it. The other prompts found the prefix in the KV cache.
         """
         prompt, cached, output, prefill_s, decode_s = self.costs[: len(_MEASURED)]
         _, document = np.unique(self.documents, return_inverse=True)
@@ -150,7 +150,7 @@ class AnswerCosts:
         )
         return replace(self, costs=_with_sums(*costs))
 
-    def at(self, mask: Bools) -> AnswerCosts:
+    def select(self, mask: Bools) -> AnswerCosts:
         return self if mask.all() else AnswerCosts(*(getattr(self, field.name)[..., mask] for field in fields(self)))
 
     @cached_property
@@ -163,7 +163,7 @@ class AnswerCosts:
 
     @cached_property
     def value_counts(self) -> dict[str, int]:
-        """Number of answers with a known value, per cost."""
+        """{cost: number of answers with a known value}."""
         return dict(zip(_COSTS, np.count_nonzero(self._has_value, axis=1).tolist(), strict=True))
 
     @cached_property
@@ -171,7 +171,7 @@ class AnswerCosts:
         return dict(zip(_COSTS, self.costs.sum(axis=1).tolist(), strict=True))
 
     def total(self, cost: str, other_cost: str | None = None) -> float | None:
-        """Sum of known values, only over answers that also have the cost ``other_cost``; None if there are none."""
+        """Sum of the known values of a cost, over answers with a known ``other_cost``, or None without such answers."""
         if self.value_counts[cost] == self.value_counts[other_cost or cost] == len(self.scores):
             return self._sums[cost]
         has_both = self._has_value[_COSTS.index(cost)] & self._has_value[_COSTS.index(other_cost or cost)]
@@ -184,7 +184,7 @@ def _with_sums(prompt: Floats, cached_tokens: Floats, output: Floats, prefill_s:
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report: for each run and benchmark all tasks together, then each task."""
+    """Build the rows of the report: for each run and benchmark all tasks together, then each task."""
     names, samples = runs_by_id(store), read_scores(store, query.runs)
     costs = _costs_by_task(samples)
     totals: dict[str, float] = {}
@@ -204,7 +204,7 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def _costs_by_task(samples: Mapping[tuple[str, str], RowsByTask]) -> dict[tuple[str, str], dict[str, AnswerCosts]]:
-    """Costs by (run, benchmark) and task; tasks of a run share the prefill of their documents."""
+    """Compute {(run, benchmark): {task: costs}}. Tasks of a run share the prefill of documents."""
     runs: dict[str, dict[tuple[str, str], AnswerCosts]] = {}
     for (run, benchmark), tasks in samples.items():
         runs.setdefault(run, {}).update(
@@ -244,11 +244,11 @@ def _lines(
     for task, estimate, part in [*parts, *((task, estimates[task], task_costs[task]) for task in tasks)]:
         line: CostLine = {"task": task}
         if estimate is not None:
-            sure = interval(estimate)
+            score_interval = interval(estimate)
             line |= {
-                "n": sure.n,
-                "score": sure.value,
-                **score_interval_columns(sure, family, clustered=estimate.clustered),
+                "n": score_interval.n,
+                "score": score_interval.value,
+                **score_interval_columns(score_interval, family, clustered=estimate.clustered),
             }
         yield line, part
 
@@ -274,8 +274,8 @@ def _costs(part: AnswerCosts) -> CostLine:
 
 
 def _per_correct(what: str, part: AnswerCosts) -> CostLine:
-    """Cost per correct answer, over answers with both cost and score; empty if no answer is correct."""
-    part = part.at(np.isfinite(part.costs[_COSTS.index(what)]) & np.isfinite(part.scores))
+    """Compute the cost per correct answer, over answers with both cost and score, or {} if no answer is correct."""
+    part = part.select(np.isfinite(part.costs[_COSTS.index(what)]) & np.isfinite(part.scores))
     scores, costs = part.scores, part.costs[_COSTS.index(what)]
     score, cost = float(scores.sum()), float(costs.sum())
     if score <= 0 or cost <= 0:
@@ -290,7 +290,7 @@ def _per_correct(what: str, part: AnswerCosts) -> CostLine:
 
 
 def _hours(store: Store) -> dict[str, CostLine]:
-    """Hardware hours of each run, their unit, and the number of sessions without a time, such as killed ones."""
+    """Compute {run: hardware hours, unit of the hours, and number of sessions without a time, such as killed ones}."""
     hours_of: dict[str, CostLine] = {}
     for run, workers, hardware, wall_s in store.query(_SESSIONS).rows:
         line = hours_of.setdefault(run, {"hours": 0.0, "hours_of": None, "untimed_sessions": 0})
@@ -305,7 +305,7 @@ def _hours(store: Store) -> dict[str, CostLine]:
 
 
 def _units(hardware: Any, processes: int) -> tuple[str, int]:
-    """Unit of a session's hours (GPU or core), and the number of units, which is 0 if unknown."""
+    """Unit of the hours of a session (GPU or core), and the number of units, or 0 if unknown."""
     if not isinstance(hardware, dict):
         return "core", 0
     if "gpu" in hardware:
@@ -433,7 +433,7 @@ COST = Report(
     ),
     notes=_cost_notes,
     empty="No answer has been scored yet.",
-    says=says_any_of("seconds_per_answer", "tokens_per_correct", "hours"),
+    is_informative=has_any_of("seconds_per_answer", "tokens_per_correct", "hours"),
     rows=table,
     draw=_draw_figures,
     page=PagePlace("Cost and faults", 15, title="Cost"),

@@ -1,15 +1,15 @@
-"""The report ``effective_context``: the longest context at which a model keeps its short-text score.
+"""The report ``effective_context``: the longest context at which a model keeps the score of short contexts.
 
 Lengths are power-of-two bins of prompt tokens before truncation, counted by the model's tokenizer, or of the document's
-length in its benchmark's unit if token counts are unknown. Tasks differ in length, so bins are never pooled over them:
-the report compares only tasks with samples in every compared bin, weighted equally.
+length in the benchmark's unit if token counts are unknown. Tasks differ in length, so bins are never pooled over tasks.
+The report compares only tasks with samples in every compared bin, weighted equally.
 
-A length is not claimed if its prompts were truncated, or may have been, since the model did not read that much. It is
-not claimed either if its score may be due to guessing: 85% of a score near zero is easily kept. The column ``why``
-gives the reason.
+A length is not claimed if prompts were truncated, or may have been, because the model did not read that much. It is not
+claimed either if the score may be due to guessing, because 85% of a score near zero is easily kept. The column ``why``
+states the reason.
 
-Published models with scores by length (``PublishedFigures.lengths``) follow the runs of their benchmark, in the unit of
-the runs' lengths. They have no intervals, so that their lengths are neither significantly kept nor lost.
+Published models with scores by length (``PublishedScores.lengths``) follow the runs of the same benchmark, in the unit
+of the runs' lengths. They have no intervals, so lengths are neither significantly kept nor lost.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from lbx.results.scoring.score_columns import (
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
 
 FEWEST = 30
-"""Minimum samples per bin, all tasks together."""
+"""Minimum number of samples per bin, over all tasks."""
 FEWEST_OF_TASK = 10
-"""Minimum samples per task and bin, since each task's mean counts equally."""
+"""Minimum number of samples per task and bin, because the mean of each task counts equally."""
 KEEP = 0.85
 """Share of the score at the shortest length (a relative form of RULER's threshold, Hsieh et al. 2024)."""
 MOST_CUT = 0.05
@@ -73,16 +73,19 @@ Bins = Mapping[int, ScoredRows]
 
 
 class Bin(NamedTuple):
-    """Score at one length, with its interval and its margin above the threshold.
+    """Score at one length, with interval and margin above the threshold.
 
     Attributes:
-        unread: why the prompts may not have been read in full; "" if they were.
-        guess_reason: why the score may be due to guessing; "" if it is significantly higher.
+        up_to: upper end of the lengths.
+        margin: score minus the score to reach.
+        low, high: ends of the margin's interval, or None if unknown.
+        unread: reason why prompts may not have been read in full, or "" if they were.
+        guess_reason: reason why the score may be due to guessing, or "" if it is significantly higher.
     """
 
     up_to: int
     estimate: Estimate
-    sure: Interval
+    interval: Interval
     margin: float
     low: float | None
     high: float | None
@@ -91,7 +94,7 @@ class Bin(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Reasons for not claiming this length, regardless of its score."""
+        """Reasons for not claiming the length, regardless of the score."""
         return "; ".join(filter(None, (self.unread, self.guess_reason)))
 
     @property
@@ -106,19 +109,19 @@ class Bin(NamedTuple):
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report: one row per compared length, or one without a length if none can be compared.
+    """Build the rows of the report: one per compared length, or one without a length if none can be compared.
 
     Raises:
-        UsageError: both a share of the shortest and an absolute score are given.
+        UsageError: both a share of the score at the shortest length and an absolute score are given.
     """
-    if query.keep is not None and query.at_least is not None:
-        raise UsageError("--keep and --at-least exclude each other.", fix="Give one of them.")
+    if query.keep_share is not None and query.keep_score is not None:
+        raise UsageError("--keep-share and --keep-score exclude each other.", fix="Give one of them.")
     names = runs_by_id(store)
-    keep = KEEP if query.keep is None else query.keep
+    keep = KEEP if query.keep_share is None else query.keep_share
     rows = [
         names[run] | {"benchmark": benchmark} | line
         for (run, benchmark), tasks in read_scores(store, query.runs).items()
-        for line in _lines(benchmark, tasks, keep, query.at_least)
+        for line in _lines(benchmark, tasks, keep, query.keep_score)
     ]
     if query.models or query.references:
         units = dict.fromkeys((row["benchmark"], row["length_unit"]) for row in rows if row["tasks"])
@@ -128,7 +131,7 @@ def table(store: Store, query: ReportQuery) -> Table:
             for benchmark, unit in units
             for model in published
             if model.benchmark == benchmark
-            for line in _published_lines(model, keep, query.at_least)
+            for line in _published_lines(model, keep, query.keep_score)
         ]
     return as_table(COLUMNS, rows)
 
@@ -138,25 +141,25 @@ def _rule(keep: float, at_least: float | None) -> str:
 
 
 def _published_lines(model: PublishedModel, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
-    """Yield a line for each length of a published model; none for fewer than two lengths."""
-    keys = BENCHMARKS[model.benchmark].published_figures.lengths
-    figures = {length: model.figures.get(number_label(key)) for length, key in sorted(keys.items())}
-    scores = {length: figure.value / unit_of(model.benchmark) for length, figure in figures.items() if figure}
+    """Yield a line for each length of a published model, if there are at least two lengths."""
+    keys = BENCHMARKS[model.benchmark].published_scores.lengths
+    scores_by_length = {length: model.scores.get(number_label(key)) for length, key in sorted(keys.items())}
+    scores = {length: score.value / unit_of(model.benchmark) for length, score in scores_by_length.items() if score}
     if len(scores) < 2:
         return
     shortest = next(iter(scores.values()))
     bins = []
     for length, score in scores.items():
-        # Figures are printed with few digits, and the difference of two may differ from 0 in the last binary digit.
+        # Scores are printed with few digits, and the difference of two may differ from 0 in the last binary digit.
         margin = round(score - (keep * shortest if at_least is None else at_least), 12)
-        sure = Interval(score, None, None, None, None, 0, 0, "published")
-        bins.append(Bin(length, Estimate(()), sure, margin, None, None))
+        score_interval = Interval(score, None, None, None, None, 0, 0, "published")
+        bins.append(Bin(length, Estimate(()), score_interval, margin, None, None))
     rule = _rule(keep, at_least)
     span = _range(bins, rule)
     for length_bin in bins:
         yield {"model": starred_name(model), "rule": rule} | span | {
-            "length_up_to": length_bin.up_to, "score": length_bin.sure.value, "method": length_bin.sure.method,
-            "kept": length_bin.sure.value / shortest if shortest else None, "margin": length_bin.margin,
+            "length_up_to": length_bin.up_to, "score": length_bin.interval.value, "method": length_bin.interval.method,
+            "kept": length_bin.interval.value / shortest if shortest else None, "margin": length_bin.margin,
             "verdict": length_bin.verdict,
         }  # fmt: skip
 
@@ -193,9 +196,9 @@ def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | Non
         line |= _range(bins, rule)
         for length_bin in bins:
             yield line | {
-                "length_up_to": length_bin.up_to, "n": length_bin.sure.n, "score": length_bin.sure.value,
-                **score_interval_columns(length_bin.sure, family, clustered=length_bin.estimate.clustered),
-                "kept": length_bin.sure.value / bins[0].sure.value if bins[0].sure.value else None,
+                "length_up_to": length_bin.up_to, "n": length_bin.interval.n, "score": length_bin.interval.value,
+                **score_interval_columns(length_bin.interval, family, clustered=length_bin.estimate.clustered),
+                "kept": length_bin.interval.value / bins[0].interval.value if bins[0].interval.value else None,
                 "margin": length_bin.margin, "margin_low": length_bin.low, "margin_high": length_bin.high,
                 "verdict": length_bin.verdict,
             }  # fmt: skip
@@ -225,16 +228,16 @@ def _by_length(family: Benchmark | None, tasks: RowsByTask) -> dict[str, dict[st
 
 
 def choose_lengths(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int], list[str]]:
-    """Choose lengths and tasks such that every task has every length.
+    """Choose lengths and tasks such that every task has samples at every length.
 
-    More lengths leave fewer tasks: the choice maximises their product; ties go to the longest lengths.
+    More lengths leave fewer tasks. The choice maximises the product of both, and prefers the longest lengths.
 
     Args:
         samples: {task: {length: number of samples}}.
 
     Returns:
-        At least two neighbouring lengths among those with enough samples, and the tasks; ([], []) if there is no
-            choice.
+        At least two neighbouring lengths among those with enough samples, and the tasks, or ([], []) if no two lengths
+            can be compared.
     """
     counts: dict[int, int] = {}
     for bins in samples.values():
@@ -260,47 +263,46 @@ def _make_bins(estimates: Mapping[int, Estimate | None], keep: float, at_least: 
     for up_to, estimate in estimates.items():
         if estimate is None:
             continue
-        sure = interval(estimate)
-        shortest = shortest or (estimate, sure)
+        score_interval = interval(estimate)
+        shortest = shortest or (estimate, score_interval)
         if at_least is not None:
-            low, high = (None if end is None else end - at_least for end in (sure.low, sure.high))
-            yield Bin(up_to, estimate, sure, sure.value - at_least, low, high)
+            low, high = (None if end is None else end - at_least for end in (score_interval.low, score_interval.high))
+            yield Bin(up_to, estimate, score_interval, score_interval.value - at_least, low, high)
         else:
-            yield _compare_with_shortest(up_to, (estimate, sure), shortest, keep)
+            yield _compare_with_shortest(up_to, (estimate, score_interval), shortest, keep)
 
 
 def _compare_with_shortest(
     up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimate, Interval], keep: float
 ) -> Bin:
-    """Compare a length with the shortest one, which is kept by definition if its score is above 0."""
-    (estimate, sure), (first, base) = this, shortest
-    margin = sure.value - keep * base.value
+    """Compare a length with the shortest length, which is kept by definition if the score is above 0."""
+    (estimate, score_interval), (first, base) = this, shortest
+    margin = score_interval.value - keep * base.value
     if first is estimate:
-        by_definition = margin if sure.value > 0 else None
-        return Bin(up_to, estimate, sure, margin, by_definition, by_definition)
+        by_definition = margin if score_interval.value > 0 else None
+        return Bin(up_to, estimate, score_interval, margin, by_definition, by_definition)
     if base.value <= 0:
-        return Bin(up_to, estimate, sure, margin, None, None)
+        return Bin(up_to, estimate, score_interval, margin, None, None)
     if _is_near_end(estimate) or _is_near_end(first):
-        return Bin(up_to, estimate, sure, margin, *_from_intervals(sure, base, keep))
+        return Bin(up_to, estimate, score_interval, margin, *_from_intervals(score_interval, base, keep))
     lowered = tuple(
         Stratum(-keep * stratum.weight, stratum.samples, stratum.clusters, stratum.values) for stratum in first.strata
     )
     lowered_estimate = interval(Estimate(estimate.strata + lowered), bounded=False)
-    return Bin(up_to, estimate, sure, margin, lowered_estimate.low, lowered_estimate.high)
+    return Bin(up_to, estimate, score_interval, margin, lowered_estimate.low, lowered_estimate.high)
 
 
 def _is_near_end(estimate: Estimate) -> bool:
-    """Whether fewer than ten clusters (or of fewer, not all) score above 0, or below 1."""
+    """Whether fewer than ten clusters (or not all, if there are fewer) score above 0, or below 1."""
     design, values = estimate.design, estimate.values
     counts = design.count_clusters(values > _END), design.count_clusters(values < 1 - _END)
     return min(counts) < min(_FEW_CLUSTERS, design.clusters)
 
 
 def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float | None, float | None]:
-    """Newcombe's interval of a difference (Statistics in Medicine 17, 1998).
+    """Compute Newcombe's interval of a difference (Statistics in Medicine 17, 1998).
 
-    Near 0 and 1 a t interval is as wrong for a difference as for a score; Newcombe's combines two intervals that are
-    correct there.
+    Near 0 and 1 a t interval is as wrong for a difference as for a score. Newcombe's combines two correct intervals.
     """
     if this.low is None or this.high is None or base.low is None or base.high is None:
         return None, None
@@ -311,7 +313,7 @@ def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float 
 
 
 def _unread_reason(up_to: int, tasks: Sequence[ScoredRows]) -> str:
-    """Reason to doubt that prompts of a length were read in full, or ""."""
+    """Reason to doubt that the prompts of a length were read in full, or ""."""
     cut = np.concatenate([rows.column("truncated") for rows in tasks])
     if np.isnan(cut).mean() > MOST_CUT:
         return "it is unknown whether prompts were cut"
@@ -320,26 +322,26 @@ def _unread_reason(up_to: int, tasks: Sequence[ScoredRows]) -> str:
 
 
 def _floor(family: Benchmark | None, tasks: Sequence[ScoredRows]) -> tuple[float, str]:
-    """Mean score of guessing, averaged over the tasks, and its name in messages ("chance" or "the floor")."""
+    """Mean score of guessing, averaged over tasks, and the name of it in messages ("chance" or "the floor")."""
     chances = [family.chance(rows[0].sample) if family else 0.0 for rows in tasks]
     name = "chance" if min(chances) >= FLOOR else "the floor"
     return float(np.mean([max(FLOOR, chance) for chance in chances])), name
 
 
 def _guess_reason(length_bin: Bin, floor: float, name: str) -> str:
-    least = length_bin.sure.value if length_bin.sure.low is None else length_bin.sure.low
+    least = length_bin.interval.value if length_bin.interval.low is None else length_bin.interval.low
     if least > floor:
         return ""
     if math.isnan(least):
         return f"the score up to {length_bin.up_to:,} is not a number"
-    score, chance = f"{100 * length_bin.sure.value:.1f}", f"{100 * floor:.1f}"
+    score, chance = f"{100 * length_bin.interval.value:.1f}", f"{100 * floor:.1f}"
     return f"the score up to {length_bin.up_to:,}, {score}, is not significantly above {name}, {chance}"
 
 
 def _range(bins: Sequence[Bin], rule: str) -> dict[str, Any]:
     """Summarise bins: longest length kept, longest significantly kept, first significantly lost.
 
-    ``why`` is the reason for claiming no more, if that is not the measured score.
+    ``why`` is the reason not to claim a longer length, if it is not the measured score.
     """
     span: dict[str, Any] = dict.fromkeys(("effective", "kept_to", "lost_from", "why"))
     if why := bins[0].why:
@@ -402,7 +404,7 @@ def _effective_context_notes(table: Table) -> list[str]:
 
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
-    """Draw a chart for each benchmark, of the mean over the tasks that have all lengths."""
+    """Draw a chart for each benchmark, of the mean over the tasks with samples at all lengths."""
     rows = [row | {"run_id": row["run_id"] or row["model"]} for row in source.rows("effective_context")]
     leaders, leading_note = select_leaders(source, rows)
     charts = []
@@ -432,7 +434,7 @@ EFFECTIVE_CONTEXT = Report(
     pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
     notes=_effective_context_notes,
     empty="No answer of known length has been scored yet.",
-    takes=("--keep", "--at-least", *PUBLISHED),
+    takes=("--keep-share", "--keep-score", *PUBLISHED),
     rows=table,
     draw=_draw_figures,
     page=PagePlace("Length", 11, title="Score by length over all tasks, effective context", figures="first section"),

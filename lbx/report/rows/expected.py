@@ -1,4 +1,4 @@
-"""Comparison of runs with published numbers of their models, for each line of the report ``paper``."""
+"""The report ``expected``: runs compared with published scores of the models, for each line of the report ``paper``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lbx.base.number import key_of
 from lbx.report.format.labels import number_label
 from lbx.report.query import ReportQuery
 from lbx.report.report import Report
-from lbx.report.rows.reference import Figure, PublishedModel, find_published, join_names
+from lbx.report.rows.reference import PublishedModel, PublishedScore, find_published, join_names
 from lbx.results import Store, Table
 from lbx.results.views import PAPER_NUMBERS
 
 AGREES, DIFFERS, CANNOT_TELL = "agrees", "differs", "cannot tell"
 COLUMNS = (
-    "benchmark", "line", "model", "figure", "run", "run_id", "official", "difference", "low", "high", "verdict", "why",
-    "source",
+    "benchmark", "line", "model", "published", "run", "run_id", "official", "difference", "low", "high", "verdict",
+    "why", "source",
 )  # fmt: skip
 
 _NO_INTERVAL = {
@@ -49,7 +49,7 @@ _ANSWERED = """
 
 
 def table(store: Store | None, query: ReportQuery) -> Table:
-    """The report ``expected``: a row for each line that both a run and an expected model have.
+    """Build the rows of the report: one for each line for which a run and an expected model both have a number.
 
     Raises:
         UsageError: a name matches no model or several, or there is no common line.
@@ -60,16 +60,16 @@ def table(store: Store | None, query: ReportQuery) -> Table:
     models = [model for part in query.expected_models for model in _match_models(every, part)]
     part_of = answer_counts(store)
     rows = [
-        _row(model, figure, number, part_of)
+        _row(model, published_score, number, part_of)
         for number in _run_numbers(store)
         if not query.runs or number["run_id"] in query.runs
         for model in models
-        if model.benchmark == number["benchmark"] and (figure := model.figures.get(number["line"]))
+        if model.benchmark == number["benchmark"] and (published_score := model.scores.get(number["line"]))
     ]
     if not rows:
         raise UsageError(
-            f"No figure of {join_names(model.model for model in models)} was published for a line of these runs.",
-            fix="List its lines with `lbx report reference --against MODEL`.",
+            f"No score of {join_names(model.model for model in models)} was published for a line of these runs.",
+            fix="List its lines with `lbx report reference --published MODEL`.",
         )
     return Table(COLUMNS, rows)
 
@@ -84,14 +84,14 @@ def _run_numbers(store: Store) -> list[dict[str, Any]]:
 
 
 def answer_counts(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
-    """Sample counts (answered, asked or bundled) by (run, benchmark, task); task None for all tasks."""
+    """Count samples: {(run, benchmark, task): (answered, asked or bundled)}. Task None stands for all tasks."""
     return store.compute_once(
         "answered", lambda: {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
     )
 
 
 def _match_models(every: Iterable[PublishedModel], part: str) -> list[PublishedModel]:
-    """Models with this name, or else with this part in their names, one per benchmark.
+    """Find the published models with this name, or else with this substring in the name, one per benchmark.
 
     Raises:
         UsageError: several models of a benchmark match.
@@ -100,69 +100,71 @@ def _match_models(every: Iterable[PublishedModel], part: str) -> list[PublishedM
     for model in every:
         if part.casefold() in model.model.casefold():
             by_name.setdefault(model.benchmark, []).append(model)
-    for benchmark, some in by_name.items():
-        exact = [model for model in some if model.model.casefold() == part.casefold()]
-        by_name[benchmark] = exact or some
+    for benchmark, matches in by_name.items():
+        exact = [model for model in matches if model.model.casefold() == part.casefold()]
+        by_name[benchmark] = exact or matches
         if len(by_name[benchmark]) > 1:
             raise UsageError(
                 f"{part!r} matches several published models of {benchmark}.",
                 fix=f"Give the full name of one: {join_names(model.model for model in by_name[benchmark])}.",
             )
-    return [model for some in by_name.values() for model in some]
+    return [model for matches in by_name.values() for model in matches]
 
 
 def _row(
     model: PublishedModel,
-    figure: Figure,
+    published_score: PublishedScore,
     number: Mapping[str, Any],
     part_of: Mapping[tuple[str, str, str | None], tuple[int, int]],
 ) -> tuple[object, ...]:
     samples, every = part_of.get((number["run_id"], model.benchmark, number["key"].task or None), (0, 0))
     part = f"{samples:,} of {every:,} answered" if samples < every else None
-    outcome, why = verdict(figure, number, model.doubt or part)
-    difference = None if number["official"] is None else round(number["official"] - figure.value, 10)
+    outcome, why = verdict(published_score, number, model.doubt or part)
+    difference = None if number["official"] is None else round(number["official"] - published_score.value, 10)
     return (
-        model.benchmark, number["line"], model.model, figure.value, number["run"], number["run_id"],
+        model.benchmark, number["line"], model.model, published_score.value, number["run"], number["run_id"],
         number["official"], difference, number.get("low"), number.get("high"), outcome, why, model.source,
     )  # fmt: skip
 
 
-def verdict(figure: Figure, number: Mapping[str, Any], hindrance: str | None = None) -> tuple[str, str | None]:
-    """Verdict (``agrees``, ``differs`` or ``cannot tell``) and the reason, unless it is obvious.
+def verdict(
+    published_score: PublishedScore, number: Mapping[str, Any], hindrance: str | None = None
+) -> tuple[str, str | None]:
+    """Compare a published score with a run's number. Returns AGREES, DIFFERS or CANNOT_TELL, and the reason or None.
 
-    They agree if the printed figure, give or take half a unit of its last digit, and the run's 95% interval overlap.
+    They agree if the printed score, plus or minus half a unit of the last digit, and the run's 95% interval overlap.
 
     Args:
-        number: the run's ``official`` number, and ``low``, ``high``, ``method`` and ``clusters`` of its interval, in
-            the figure's unit.
-        hindrance: reason that the numbers are not comparable, such as different samples.
+        number: row with the ``official`` number of the run, and ``low``, ``high``, ``method`` and ``clusters`` of the
+            interval, in the unit of the published score.
+        hindrance: reason why the numbers are not comparable, such as different samples.
     """
     value, low, high = (number.get(name) for name in ("official", "low", "high"))
     if hindrance or value is None:
         return CANNOT_TELL, hindrance or "there is no official number"
-    half = figure.unit / 2 * (1 + 1e-9)
-    if abs(value - figure.value) <= half:
+    half = published_score.unit / 2 * (1 + 1e-9)
+    if abs(value - published_score.value) <= half:
         return AGREES, "equal as printed"
     if low is None or high is None:
         why = _NO_INTERVAL.get(number.get("method"), _NO_INTERVAL[None])
         return CANNOT_TELL, _IN_A_PART if number.get("method") == "one cluster" and (
             number.get("clusters") or 1
         ) > 1 else why
-    if figure.value + half < low or figure.value - half > high:
+    if published_score.value + half < low or published_score.value - half > high:
         return DIFFERS, None
-    if figure.unit > high - low:
-        return CANNOT_TELL, "the figure is printed too coarsely"
+    if published_score.unit > high - low:
+        return CANNOT_TELL, "the score is printed too coarsely"
     return AGREES, None
 
 
 EXPECTED = Report(
     name="expected",
-    title="Runs compared with published figures (agrees: in the run's 95% interval, plus or minus half a last digit)",
+    title="Runs compared with published scores (agrees: in the run's 95% interval, plus or minus half a last digit)",
     columns=(
         Column("benchmark", "benchmark"),
         Column("line", "task"),
         Column("model", "published model", rank=1),
-        Column("figure", "published", "number"),
+        Column("published", "published", "number"),
         Column("run", "run"),
         Column("official", "official", "number", interval=True),
         Column("difference", "difference", "number"),

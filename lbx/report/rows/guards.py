@@ -1,7 +1,7 @@
 """The report ``guards``: possible distortions of scores, as counts and as shares of the answers with known values.
 
-A share is a mean over answers like a score, and has the same interval, clustered by document. Marks unknown for all
-answers of a task, such as imported ones, are NULL and never 0.
+A share is a mean over answers like a score, and gets the same interval, clustered by document. Marks that are unknown
+for all answers of a task, such as imported ones, are NULL and never 0.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _UNKNOWN = -1
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report: the view's columns, then each mark's rate, with its interval if the query wants intervals."""
-    count_table = counts(store, query)
+    """Build the rows of the report: the columns of the view, then the rate of each mark, with intervals if wanted."""
+    count_table = mark_counts(store, query)
     at = [count_table.columns.index(name) for name in ("run_id", "benchmark", "task")]
     rates = _rates(store, list(dict.fromkeys(row[at[0]] for row in count_table.rows)))
     kinds = ("rate",) if query.without_intervals else ("rate", "low", "high")
@@ -36,8 +36,8 @@ def table(store: Store, query: ReportQuery) -> Table:
     return as_table(columns, [fields | rates.get(tuple(row[index] for index in at), {}) for fields, row in rows])
 
 
-def counts(store: Store, query: ReportQuery) -> Table:
-    """Rows of the view for the query's runs."""
+def mark_counts(store: Store, query: ReportQuery) -> Table:
+    """Rows of the view ``guards`` for the runs of the query."""
     return store.query(
         "SELECT * FROM guards WHERE len(?) = 0 OR list_contains(?, run_id) "
         "ORDER BY benchmark, task, model, backend, run_id",
@@ -94,13 +94,15 @@ def _design(samples: Codes, clusters: Codes) -> Design:
 
 @cache
 def _zero_share_interval(documents: float) -> tuple[float, float]:
-    """Interval of a share of 0 in answers on this many documents, as computed by ``interval``."""
+    """Interval of a rate of 0 in answers on ``documents`` documents, as ``interval`` computes it."""
     return binomial_interval(0.0, documents)
 
 
 def _guards_notes(table: Table) -> list[str]:
-    sure = any(value is not None for row in table.dicts() for name, value in row.items() if name.endswith("_low"))
-    return ["Rates are followed by 95% intervals. JSON and csv also have counts."] if sure else []
+    has_intervals = any(
+        value is not None for row in table.dicts() for name, value in row.items() if name.endswith("_low")
+    )
+    return ["Rates are followed by 95% intervals. JSON and csv also have counts."] if has_intervals else []
 
 
 GUARDS = Report(

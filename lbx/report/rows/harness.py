@@ -1,4 +1,4 @@
-"""The report ``harness``: runs that were imported from another evaluation harness, with its own scores and lbx's."""
+"""The report ``harness``: runs imported from another evaluation harness, with scores by the harness and by lbx."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADLINES = """
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report: a row for each task of each imported run, in the paper's order."""
+    """Build the rows of the report: one for each task of each imported run, in the paper's order."""
     harnesses = harnesses_of_runs(store)
     runs = [run for run in harnesses if not query.runs or run in query.runs]
     rows = []
@@ -40,7 +40,7 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def summaries(store: Store, runs: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each of these runs that was imported from a harness."""
+    """Yield a sentence for each of ``runs`` that was imported from a harness."""
     for run, harness in harnesses_of_runs(store).items():
         if run in runs:
             n_others = len(harness.unofficial_tasks)
@@ -50,7 +50,7 @@ def summaries(store: Store, runs: Collection[str]) -> Iterator[str]:
 
 
 def harness_differences(store: Store) -> Callable[[str, str], list[str]]:
-    """Return a function that lists reasons why numbers of two runs may differ because of a harness."""
+    """Make a function that lists reasons why the numbers of two runs may differ because of a harness."""
     harnesses = harnesses_of_runs(store)
 
     def describe(a: str, b: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""The report ``leaderboard``: runs ordered by score, each with its range of possible places.
+"""The report ``leaderboard``: runs ordered by score, each with a range of possible ranks (the column ``place``).
 
-A run with less than 99% of its bundle's answers is placed as if the others were wrong. Places come from the
-paired tests of the report ``comparison``, or from the runs' own intervals if all pairs would take long. If answers are
-missing, no run is significantly better than another that these could lift above it.
+A run with less than 99% of the bundle's answers is ranked as if the missing answers were wrong. Ranks come from the
+paired tests of the report ``comparison``, or from the intervals of the runs if all pairs would take long. If answers
+are missing, no run is significantly better than another run that these answers could lift above it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from lbx.report.report import COVERAGE, TWIN, WHO, PagePlace, Report
 from lbx.report.rows.comparison import compare_averages
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import find_benchmark, read_scores
-from lbx.statistics import FEW, LEVEL
-from lbx.statistics.differences import holm
+from lbx.statistics import LEVEL
+from lbx.statistics.differences import fewest_clusters, holm
 from lbx.statistics.estimates import t_tail
 
 _ALL_OF_IT = 0.99
 _Z = NormalDist().inv_cdf(1 - LEVEL / 2)
 _NEARLY = 0.999
 _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
-"""Maximum number of compared answers; all pairs then take a few seconds."""
+"""Maximum number of answers to compare in all pairs, which takes a few seconds, and overhead of a pair in answers."""
 
 
 # Answers counted in the score of a whole run, which may leave out some of the run's tasks.
@@ -70,7 +70,7 @@ _AVERAGED = """
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Return the view's rows, ordered, with ``rank_range``: "1" or "1-3"; None without others on the same tasks."""
+    """Build the rows of the report in order, with ``place`` "1" or "1-3", or None without other runs on the tasks."""
     result = store.query(_RUNS, [list(query.runs)])
     rows = result.dicts()
     averaged = {*store.query(_AVERAGED).rows}
@@ -89,7 +89,7 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def ranked_runs(store: Store) -> list[str]:
-    """Return all runs with a score, best first: on the benchmark with the most runs, then on the next one."""
+    """Order all runs with a score, best first: by the benchmark with the most runs, then by the next one."""
     store.materialise_views("coverage", "distinctions")
     rows = sorted(store.query(_RUNS, [[]]).dicts(), key=_sort_key)
     counts = Counter(row["benchmark"] for row in rows)
@@ -101,16 +101,16 @@ def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def sort_score(row: Mapping[str, Any]) -> float:
-    """Return a run's sort key: its score, or the lower bound of the score if too many answers are missing."""
+    """Sort key of a run: the score, or the lower bound of the score if too many answers are missing."""
     if row["score"] is None or math.isnan(row["score"]):
         return -1.0
     return _score_bounds(row, max(row["asked"] or 0, row["scorable_answers"] or 0))[0]
 
 
 def _score_bounds(row: Mapping[str, Any], n_answers: float) -> tuple[float, float]:
-    """Return the bounds of the score over ``n_answers`` answers.
+    """Bounds of a run's score over ``n_answers`` answers, if missing answers were all wrong or all right.
 
-    Both equal the score if at least 99% of them are there.
+    Both equal the score if at least 99% of the answers exist.
     """
     answered, n_asked = row["answered"] or 0, row["asked"] or 0
     if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * n_answers:
@@ -121,12 +121,12 @@ def _score_bounds(row: Mapping[str, Any], n_answers: float) -> tuple[float, floa
 def rank_ranges(
     rows: Sequence[Mapping[str, Any]], p_of_pair: Mapping[tuple[int, int], float] | None = None
 ) -> list[str | None]:
-    """Return the range of each run's place.
+    """Compute the range of ranks of each run.
 
     It extends from 1 + the number of significantly better runs to all but the significantly worse ones (Holm, 5%).
 
     Args:
-        p_of_pair: p of the paired test of each two runs, by their indices in ``rows``.
+        p_of_pair: p of the paired test of each two runs, by the runs' indices in ``rows``.
     """
     if len(rows) < 2:
         return [None] * len(rows)
@@ -148,7 +148,7 @@ def rank_ranges(
 
 
 def _test_pairs(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], float] | None:
-    """Return p of each two runs' averages, tested as in the report ``comparison``; None for too many answers."""
+    """Test each two runs' averages as in the report ``comparison``: {pair: p}, or None for too many answers."""
     pairs = list(combinations(range(len(rows)), 2))
     if not pairs or len(pairs) * (max(row["n"] for row in rows) + _PAIR_OVERHEAD) > _MOST_COMPARED:
         return None
@@ -159,13 +159,13 @@ def _test_pairs(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[i
     for a, b in pairs:
         both = runs[a] in sides and runs[b] in sides
         found = compare_averages(sides[runs[a]], sides[runs[b]]) if both else None
-        in_order = found and found.interval.value * ((rows[b]["score"] or 0) - (rows[a]["score"] or 0)) > 0
-        tested[a, b] = found.p if found and found.p is not None and in_order else 1.0
+        sort_tasks = found and found.interval.value * ((rows[b]["score"] or 0) - (rows[a]["score"] or 0)) > 0
+        tested[a, b] = found.p if found and found.p is not None and sort_tasks else 1.0
     return tested
 
 
 def _may_differ(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
-    """Return a mask of the pairs that may differ significantly after correction.
+    """Mask of the pairs that may differ significantly after correction.
 
     Of 1,000 runs there are half a million pairs, and few of them differ. The t distribution has heavier tails than the
     normal distribution, and if at most k of m pairs can differ, Holm corrects each of them by at least m - k + 1.
@@ -184,9 +184,9 @@ def _may_differ(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
 
 
 def _welch_p(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """Return p of Welch's test, from the runs' own standard errors and degrees of freedom.
+    """p of Welch's test of two runs, from standard errors and degrees of freedom.
 
-    It is 1 if one of them is missing, or if missing answers could reverse the order.
+    It is 1 if one of these is missing, or if missing answers could reverse the order.
     """
     upper, lower = (first, second) if (first["score"] or 0) > (second["score"] or 0) else (second, first)
     errors = _error(upper, "low"), _error(lower, "high")
@@ -210,9 +210,9 @@ def _may_reverse(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 
 def _error(row: Mapping[str, Any], end: str) -> float:
-    """Return the standard error on one side of the score.
+    """Standard error of a run's score on one side.
 
-    For asymmetric intervals it comes from the interval: near 0 and 1 the standard error itself may be 0.
+    For asymmetric intervals it comes from the interval, because near 0 and 1 the standard error may be 0.
     """
     if row.get("method") in ("logit", "exact") and row[end] is not None:
         return abs(float(row["score"] - row[end])) / _Z
@@ -239,7 +239,7 @@ def _leaderboard_notes(table: Table) -> list[str]:
 
 
 def describe_few_documents(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Describe that runs with one range of places have too few documents for any difference, or return "".
+    """Explain that runs with the same range of ranks answered too few documents for any difference, or return "".
 
     Few documents are compared by an exact test, with p of at least 2^(1 - documents), which Holm's correction
     multiplies by the number of pairs.
@@ -247,7 +247,7 @@ def describe_few_documents(rows: Sequence[Mapping[str, Any]]) -> str:
     documents, pairs = max((row.get("clusters") or 0 for row in rows), default=0), len(rows) * (len(rows) - 1) // 2
     if not pairs or not documents or any(row.get("place") != f"1-{len(rows)}" for row in rows):
         return ""
-    least = next((n for n in range(1, FEW) if pairs * 2.0 ** (1 - n) < LEVEL), FEW)
+    least = fewest_clusters(pairs)
     if documents >= least:
         return ""
     noun = next((row["cluster_by"] for row in rows if row.get("cluster_by")), "document")
@@ -258,7 +258,7 @@ _MOST_ROWS = 60
 
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
-    """Draw a line for each run, by benchmark."""
+    """Draw a dot chart with a line for each run, by benchmark."""
     for benchmark, group in group_rows(source.rows("leaderboard"), "benchmark"):
         rows = [row for row in group if row["score"] is not None][:_MOST_ROWS]
         lines = [(source.label(r["run_id"]), run_series(source, r["run_id"], [point_of_row(r)])) for r in rows]

@@ -1,4 +1,4 @@
-"""The report ``length_curve``: each task's score by length."""
+"""The report ``length_curve``: score of each task by length."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_CHARTS = 60
 
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
-    """Draw a chart for each task, with the best runs of the leaderboard if there are many."""
+    """Draw a line chart for each task, with the best runs of the leaderboard if there are many."""
     rows = source.rows("length_curve")
     leaders, leading_note = select_leaders(source, rows)
     charts = [

@@ -1,6 +1,6 @@
-"""The report ``needles``: how often needles are found, by document length and needle depth.
+"""The report ``needles``: score of needle tasks by document length and needle depth.
 
-As text it is a shaded grid of depths and lengths for each run and task.
+In text it is a shaded grid of depths and lengths for each run and task.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ COLUMNS = (
 )
 
 Cell = tuple[str, int, float]
-"""Length unit, length and depth."""
+"""Cell of the grid: (length unit, length, depth)."""
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Return a row for each length and depth: of each task, then of the mean of the tasks that have all of these.
+    """Build the rows of the report: one for each length and depth of each task, and of the mean of the tasks.
 
-    Includes every benchmark whose samples have a needle's depth in ``meta`` (``depth``, 0 to 1).
+    It includes every benchmark whose samples state the depth of a needle in ``meta`` (``depth``, 0 to 1).
     """
     benchmark_rows = store.query(
         "SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL"
@@ -103,16 +103,16 @@ def _numbers(benchmark: str, cell: Cell, parts: list[Number]) -> dict[str, Any]:
     estimate = average([part.estimate for part in parts])
     if estimate is None:
         return line
-    sure = interval(estimate)
+    score_interval = interval(estimate)
     return line | {
-        "n": sure.n,
-        "score": sure.value,
-        **score_interval_columns(sure, find_benchmark(benchmark), clustered=estimate.clustered),
+        "n": score_interval.n,
+        "score": score_interval.value,
+        **score_interval_columns(score_interval, find_benchmark(benchmark), clustered=estimate.clustered),
     }
 
 
 def sheets(table: Table) -> list[Sheet]:
-    """Return a grid for each run's mean over its tasks, and for each of the tasks, with a column for each length."""
+    """Make a grid for the mean over the tasks of each run, and for each task, with a column for each length."""
     groups: dict[tuple[Any, ...], dict[Any, list[dict[str, Any]]]] = {}
     for row in table.dicts():
         group = groups.setdefault((row["run_id"], row["benchmark"], row["length_unit"]), {})
@@ -159,7 +159,7 @@ def _interval_notes(table: Table) -> list[str]:
 
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
-    """Draw a heat map for each run and unit of length: of the mean of all tasks, or of the only task."""
+    """Draw a heat map for each run and unit of length, of the mean of all tasks or of the only task."""
     rows = [row for row in source.rows("needles") if row["score"] is not None]
     means = {_needle_key(row) for row in rows if row["task"] is None}
     maps: dict[tuple[str, str, str], list[Row]] = {}
@@ -180,7 +180,7 @@ def _needle_key(row: Row) -> tuple[str, str, str]:
 
 
 def needle_map(title: str, about: str, rows: Sequence[Row]) -> str:
-    """Draw a run's scores by length and depth, on a scale from 0 to 100."""
+    """Draw a heat map of the scores of a run by length and depth, on a scale from 0 to 100."""
     lengths, depths = (sorted({row[name] for row in rows}) for name in ("length", "depth"))
     cells = {(depths.index(row["depth"]), lengths.index(row["length"])): point_of_row(row) for row in rows}
     columns, names = list(map(short_length, lengths)), [f"{100 * depth:.3g}" for depth in depths]

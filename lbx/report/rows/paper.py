@@ -1,7 +1,7 @@
-"""The papers' tables, one for each benchmark and grouping: a row for each run, columns of tasks, categories or lengths.
+"""The report ``paper``: tables of the papers, with a row for each run and columns of tasks, categories or lengths.
 
-The view ``paper`` has a row for each number, and benchmarks determine its position (``benchmarks.base.layout``). Curves
-by length of a run's answers, as benchmarks define them (``ScoringRules.curves``), are added.
+The view ``paper`` contains a row for each number, and benchmarks determine the number's position in tables
+(``benchmarks.base.paper_tables``). Curves by length, which benchmarks define (``ScoringRules.curves``), are added.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lbx.base.columns import Column
 from lbx.base.number import NumberKey, group_number, key_of
 from lbx.base.units import format_count
 from lbx.base.visible import one_line, visible
-from lbx.benchmarks.base.layout import LengthCurve, Paper, TableCell
+from lbx.benchmarks.base.paper_tables import LengthCurve, Paper, TableCell
 from lbx.benchmarks.registry import BENCHMARKS, CustomBenchmark
-from lbx.opinions import tables as opinion_tables
-from lbx.report.format.cells import cell_text, interval_notes
+from lbx.opinions import result_rows
 from lbx.report.format.labels import number_label
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import cell_text, interval_notes
 from lbx.report.query import PUBLISHED, ReportQuery
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows import reference
@@ -34,14 +34,14 @@ from lbx.statistics import LEVEL
 from lbx.statistics.differences import holm
 
 Curves = Mapping[tuple[str, str], LengthCurve]
-"""Curves by (run, group of lines)."""
+"""{(run, grouping): curve}."""
 
 _READ: WeakKeyDictionary[Store, tuple[object, Curves]] = WeakKeyDictionary()
-"""Curves of read-only files, cached because the report ``paper`` and boards share them."""
+"""Cache of the curves of read-only files, which the report ``paper`` and boards share."""
 
 
 def curves(store: Store, benchmark: str, runs: Collection[str] = ()) -> Curves:
-    """Curves of a benchmark for the given runs, or for all."""
+    """Compute the curves of a benchmark for some runs, or for all with ()."""
     key = (benchmark, sorted(runs))
     if (cached := _READ.get(store)) and cached[0] == key:
         return cached[1]
@@ -65,7 +65,7 @@ OPINION_TITLES = {
     "people_pairs": "people's win rates (percent)",
     "people_rating": "people's mean ratings",
 }
-"""Titles of the tables of judges and raters."""
+"""{table of judges or raters: title}."""
 
 
 OVERALL_COLUMNS = ("overall", "average")
@@ -73,23 +73,23 @@ OVERALL_COLUMNS = ("overall", "average")
 
 
 def paper_of(benchmark: str) -> Paper:
-    """Return the layout of a benchmark's paper; empty for unknown benchmarks, which foreign files may contain."""
+    """Definition of a benchmark's paper tables, empty for unknown benchmarks, which foreign files may contain."""
     family = BENCHMARKS.get(benchmark)
     return family.paper if family else Paper()
 
 
 def has_paper(benchmark: str) -> bool:
-    """Return whether a benchmark is not a user's own."""
+    """Whether a benchmark is built in, so that there is a paper."""
     family = BENCHMARKS.get(benchmark)
     return family is not None and not isinstance(family, CustomBenchmark)
 
 
 KEY = "key"
-"""Column of a number's ``NumberKey``, which reports omit."""
+"""Column with the ``NumberKey`` of a number, which reports omit."""
 
 
 def paper_numbers(store: Store, runs: Sequence[str]) -> Table:
-    """Return rows of the view ``paper`` with the column ``KEY``, for some runs, or for all if ``runs`` is empty."""
+    """Read the view ``paper`` with the column ``KEY``, for some runs, or for all if ``runs`` is empty."""
     condition = "WHERE list_contains(?::VARCHAR[], run_id)" if runs else ""
     order = "ORDER BY benchmark, part, place, position, line, run"
     result = store.query(f"FROM ({PAPER_NUMBERS}) {condition} {order}", [list(runs)] if runs else [])
@@ -101,16 +101,19 @@ def paper_numbers(store: Store, runs: Sequence[str]) -> Table:
 
 
 def without_keys(table: Table) -> Table:
-    """Drop the column ``KEY``."""
+    """Drop the column ``KEY`` of a table."""
     at = list(table.columns).index(KEY)
     return Table([*table.columns[:at], *table.columns[at + 1 :]], [(*row[:at], *row[at + 1 :]) for row in table.rows])
 
 
 def with_table_positions(table: Table, curves: Callable[[str], Curves] = lambda _: {}) -> Table:
-    """Add positions ("table", "row", "column"; NULL: not in the paper) and the papers' curves to numbers of papers.
+    """Add curves to numbers of papers, and columns with the position: "table", "row" and "column".
+
+    The position is NULL for a number that the paper's tables do not contain.
 
     Args:
-        curves: Function that computes a benchmark's curves; called only if numbers of their tasks exist.
+        curves: Function that computes the curves of a benchmark. It is called only if numbers of the curves' tasks
+            exist.
     """
     names = ["table", "row", "column"]
     rows = table.dicts()
@@ -129,7 +132,7 @@ def _table_position(key: NumberKey) -> TableCell | None:
 
 
 def _curve_numbers(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Curves]) -> Iterator[dict[str, Any]]:
-    """Yield curves of runs with an official number for every task of the curve, that is, of complete runs."""
+    """Yield the points of curves as rows, for runs with an official number for every task of the curve."""
     official: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
     for row in rows:
         key: NumberKey = row[KEY]
@@ -144,16 +147,19 @@ def _curve_numbers(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Cu
         like = {name: numbers[curve.tasks[0]][name] for name in ("run", "run_id", "benchmark")}
         for at, (bucket, point) in enumerate(curve.points.items()):
             key = replace(group_number(grouping, metric=bucket), run=run, benchmark=benchmark)
-            sure = interval_columns(point, curve.cluster_by)
-            ends = {end: None if sure[end] is None else 100 * sure[end] for end in ("low", "high", "se")}
+            interval_values = interval_columns(point, curve.cluster_by)
+            ends = {
+                end: None if interval_values[end] is None else 100 * interval_values[end]
+                for end in ("low", "high", "se")
+            }
             yield {
                 **like, "line": number_label(key), "official": 100 * point.value, "part": 1, "place": 1000 + at,
-                "position": 0, **sure, **ends, KEY: key,
+                "position": 0, **interval_values, **ends, KEY: key,
             }  # fmt: skip
 
 
 def average_numbers(table: Table) -> dict[str, list[dict[str, Any]]]:
-    """Return the numbers of the papers' averages by benchmark, each with its heading as ``column``."""
+    """Select the averages of papers: {benchmark: rows}, with the heading as ``column``."""
     numbers: dict[str, list[dict[str, Any]]] = {}
     for row in table.dicts():
         if row["part"] != 1 or row["table"] in OPINION_TITLES:
@@ -171,7 +177,7 @@ _FAILED = """
 
 
 def failures(store: Store, table: Table) -> list[str]:
-    """Describe the failed samples that official numbers leave out, a sentence for each run and benchmark."""
+    """Write a note on failed samples, which official numbers leave out, for each run and benchmark."""
     run_names = {
         (row["run_id"], row["benchmark"]): one_line(row["run"]) for row in table.dicts() if row["official"] is not None
     }
@@ -185,7 +191,7 @@ def failures(store: Store, table: Table) -> list[str]:
 
 
 def sheets(table: Table, further: Sequence[str] = ()) -> list[Sheet]:
-    """Return the papers' tables, averages first, with the best of each column marked.
+    """Make the sheets of papers' tables, averages first, with the best score of each column marked.
 
     Args:
         further: Notes below the last table.
@@ -213,7 +219,7 @@ def _title(benchmark: str, table: str) -> str:
 
 
 def doubts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return doubts about the judges of these rows, a sentence each."""
+    """Write a sentence for each doubt about the judges in some rows."""
     return [f"{doubt}." for doubt in dict.fromkeys(row.get("fitness") for row in rows) if doubt]
 
 
@@ -251,7 +257,7 @@ def _best_cells(
     cells: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
     n_head_columns: int,
 ) -> Iterator[tuple[int, int]]:
-    """Yield (row, column) of each column's best score and of ties with it, if the column has several scores."""
+    """Yield (row, column) of the best score of each column and of ties, if the column contains several scores."""
     for at, column in enumerate(columns):
         for label in dict.fromkeys(key[0] for key in keys):
             scores = {
@@ -266,16 +272,16 @@ def _best_cells(
 
 
 LineValues = dict[tuple[str, str], dict[str, Any]]
-"""Values per run, by (benchmark, line)."""
+"""{(benchmark, line): {run: value}}."""
 
 
 TIES_NOTE = "Bold: the best, and all that do not differ significantly from it (paired tests, 5%, Holm within a column)."
 
 
 def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
-    """Add a last column ``alike``: whether a number of the paper does not differ significantly from the best run's.
+    """Add a last column ``alike`` to the report: whether a number does not differ significantly from the best run's.
 
-    A line led by a published figure has no ties, since a figure has no samples to compare.
+    A line led by a published score has no ties, because a published score has no samples to compare.
     """
     rows = paper.dicts()
     scores: LineValues = {}
@@ -285,7 +291,9 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
             by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
     best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
     tests: LineValues = {}
-    for comparison in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs, to read samples once
+    for comparison in compare_runs(
+        store, replace(query, baseline="", allow_different_settings=True)
+    ):  # all pairs, to read samples once
         number = (comparison.benchmark, number_label(comparison.first.key))
         pair = (comparison.run_a, comparison.run_b)
         if (top := best.get(number)) in pair:
@@ -296,17 +304,17 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
 
 
 def _ties(p_values: dict[str, float | None]) -> list[str]:
-    """Runs without a significant difference from the best one, or without a test of it."""
+    """Runs without a significant difference from the best run, or without a test."""
     corrected = holm([1.0 if p is None else p for p in p_values.values()])
     return [run for run, p in zip(p_values, corrected, strict=True) if p >= LEVEL]
 
 
 def read_paper(store: Store, query: ReportQuery) -> Table:
-    """Read rows of the report ``paper`` with the keys of their numbers, but without labels."""
+    """Read the rows of the report ``paper`` with the column ``KEY``, but without labels."""
     table = paper_numbers(store, query.runs)
     if query.with_published_models:
         table = reference.add_published_rows(table, reference.find_published(store, query))
-    return opinion_tables.with_judge_warnings(
+    return result_rows.with_judge_warnings(
         store, with_table_positions(table, lambda benchmark: curves(store, benchmark, query.runs))
     )
 

@@ -1,7 +1,7 @@
-"""Comparison with a run of another results file, whose questions may be another revision of the data.
+"""The report ``revisions``, and baselines from another results file with another revision of the data.
 
-Questions are paired within a task by content: document, question, choices and turns. Their ids may differ. The rows of
-the other file's run are read under a name that no run of this file has, with the ids that this file has.
+Questions are paired within a task by content: document, question, choices and turns. Ids may differ. The rows of the
+other file's run are read under a name that no run of this file uses, with the ids of this file.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ _MATCHES = f"""
 
 @dataclass(frozen=True, slots=True)
 class OtherBaseline:
-    """A run of another results file.
+    """Run of another results file as a baseline.
 
     Attributes:
-        names: {run of this file: name of the baseline for it}. Runs with the same answers have another one than others.
+        names: {run of this file: name of the baseline for this run}. The name differs for runs with the same answers.
         rescored_runs: {run of this file with the answers of the baseline, perhaps scored by other rules: description}.
         questions: rows of the report ``revisions``.
     """
@@ -109,12 +109,12 @@ class OtherBaseline:
 
 
 def open_baseline(store: Store, query: ReportQuery) -> OtherBaseline | None:
-    """Add the run ``query.baseline`` of the file ``query.baseline_file`` to the open file's runs, in memory.
+    """Add the run ``query.baseline`` of the file ``query.baseline_file`` to the runs of the open file, in memory.
 
     Returns None without such a file. Call it before any report is read, with the file in ``allowed_files``.
 
     Raises:
-        UsageError: the run does not exist, or the files have no question in common and some are unknown.
+        UsageError: the run does not exist, or the files share no question and some questions are unknown.
         StoreError: the file cannot be read.
     """
     if query.baseline_file is None:
@@ -124,7 +124,7 @@ def open_baseline(store: Store, query: ReportQuery) -> OtherBaseline | None:
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The report ``revisions``: numbers of questions by task that are paired with the baseline's, or left out."""
+    """Build the rows of the report: per baseline run and task, the number of questions by match kind."""
     baseline = open_baseline(store, query)
     return as_table(COLUMNS, baseline.questions if baseline else ())
 
@@ -165,7 +165,7 @@ def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> 
 
 
 def _runs_with_answers_of(store: Store, baseline: str) -> list[str]:
-    """Runs of this file with answers of the baseline: their times and texts are equal, whatever the scores."""
+    """Find runs of this file with answers of the baseline: times and texts are equal, whatever the scores."""
     sql = f"""
         SELECT DISTINCT a.run_id FROM {RESULTS}.main.generations a JOIN {_OTHER}.main.generations b
             USING (benchmark, task, sample_id, iteration, created_at)
@@ -175,7 +175,7 @@ def _runs_with_answers_of(store: Store, baseline: str) -> list[str]:
 
 
 def _match_questions(store: Store, runs: Sequence[str], baseline: str) -> None:
-    """Create the table ``lbx_matches`` of both files' questions, and the empty tables of pairs."""
+    """Create the table ``lbx_matches`` of both files' questions, and empty tables for pairs of answers."""
     for name, file, asked in (("lbx_here", RESULTS, [*runs]), ("lbx_there", _OTHER, [baseline])):
         store.query(f"CREATE TEMP TABLE {name} AS {_QUESTIONS.format(file=file)}", [asked])
     store.query(f"CREATE TEMP TABLE lbx_matches AS {_MATCHES}")
@@ -189,7 +189,7 @@ def _match_questions(store: Store, runs: Sequence[str], baseline: str) -> None:
 def _pair_answers(store: Store, name: str, run_id: str, rescored_run: str) -> None:
     """Pair the baseline's answers with this file's questions, or with the equal answers of a rescored run.
 
-    ``head`` is this file's headline metric, if the same answers were scored by another one.
+    ``head`` is this file's headline metric, if the same answers were scored by another metric.
     """
     store.query("INSERT INTO lbx_names VALUES (?, ?)", [name, rescored_run])
     here, there = f"{RESULTS}.main", f"{_OTHER}.main"
@@ -213,7 +213,7 @@ def _pair_answers(store: Store, name: str, run_id: str, rescored_run: str) -> No
 
 
 def _create_views(store: Store, run_id: str) -> None:
-    """Hide the tables of runs, answers and scores by views that also have the baseline's rows."""
+    """Hide the tables of runs, answers and scores by views that also contain the rows of the baseline."""
     store.query("CREATE TEMP TABLE lbx_baseline_run AS SELECT ? AS run_id", [run_id])
     pairs = (
         f"FROM {_OTHER}.main.{{table}} t SEMI JOIN lbx_baseline_run USING (run_id) JOIN lbx_pairs p "
@@ -237,9 +237,9 @@ def _create_views(store: Store, run_id: str) -> None:
 
 
 def _count_questions(store: Store) -> list[dict[str, Any]]:
-    """For each name of the baseline and task, the number of questions of each kind.
+    """Count the questions of each match kind, per name of the baseline and task.
 
-    Of the same answers, questions with changed references or rules are paired or asked again; they count twice.
+    If answers are the same, questions with changed references or rules are also paired or asked again, and count twice.
     """
     rows = store.query(
         f"""

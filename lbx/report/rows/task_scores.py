@@ -1,4 +1,4 @@
-"""The report ``task_scores``: every number of each task, with the marks of its answers."""
+"""The report ``task_scores``: every number of each task, with the marks of the answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SCORES_WITH_MARKS = f"""
 
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
-    """Draw the official scores of tasks, by benchmark."""
+    """Draw the headline scores of tasks, by benchmark."""
     for benchmark, group in group_rows(source.rows("task_scores"), "benchmark"):
         rows = [row for row in group if row["headline"] and row["score"] is not None]
         title = f"{benchmark}: score by task, percent"

@@ -1,9 +1,9 @@
-"""The report ``truncation``: how many prompts and answers were cut."""
+"""The report ``truncation``: number of prompts and answers that were cut."""
 
 from __future__ import annotations
 
 from lbx.base.columns import Column
-from lbx.report.report import TASK, WHO, PagePlace, Report, says_any_of
+from lbx.report.report import TASK, WHO, PagePlace, Report, has_any_of
 
 TRUNCATION = Report(
     name="truncation",
@@ -21,7 +21,7 @@ TRUNCATION = Report(
         Column("answers_cut", "answers at their limit", "count", unknown=True, rank=2),
     ),
     empty="No run has answers yet.",
-    says=says_any_of("truncated", "longest_prompt", "longest_prompt_sent", "answers_cut"),
+    is_informative=has_any_of("truncated", "longest_prompt", "longest_prompt_sent", "answers_cut"),
     page=PagePlace("Length", 14),
     default=6,
 )

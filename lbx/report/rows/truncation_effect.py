@@ -1,6 +1,6 @@
-"""The report ``truncation_effect``: scores on prompts read whole, and on prompts that were cut.
+"""The report ``truncation_effect``: scores on prompts that were read whole, and on prompts that were cut.
 
-Cut prompts are the longer ones, so their difference is not due to truncation only. Two runs are compared on the samples
+Cut prompts are the longer ones, so the difference is not due to truncation only. Two runs are compared on the samples
 that both read whole, which truncation does not affect.
 """
 
@@ -50,7 +50,7 @@ TruncationLine = dict[str, Any]
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Return the rows of every run, then of each pair of the selected runs, or of a baseline and the others.
+    """Build the rows of the report: of every run, then of each pair of the selected runs, or of a baseline and others.
 
     Raises:
         UsageError: The baseline does not exist.
@@ -123,11 +123,11 @@ def _pair_lines(
         yield runs[0], {**line, "prompts": BOTH, "against": runs[1], **_numbers(family, first_estimate)}
         yield runs[1], {**line, "prompts": BOTH, "against": runs[0], **_numbers(family, second_estimate)}
         estimate = difference(first_estimate, second_estimate)
-        sure = score_interval_columns(
+        interval_values = score_interval_columns(
             estimate.interval, family, clustered=first_estimate.clustered and second_estimate.clustered
         )
         numbers = {"n": estimate.interval.n, "score": estimate.interval.value, "p": estimate.p}
-        yield runs[1], {**line, "prompts": PAIRED, "against": runs[0], **numbers, **sure}
+        yield runs[1], {**line, "prompts": PAIRED, "against": runs[0], **numbers, **interval_values}
 
 
 def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bool = True) -> TruncationLine:
@@ -179,7 +179,7 @@ TRUNCATION_EFFECT = Report(
     ),
     notes=_truncation_effect_notes,
     empty="No answer has been scored yet.",
-    says=lambda row: row["prompts"] != "unknown",
+    is_informative=lambda row: row["prompts"] != "unknown",
     takes=("--baseline",),
     rows=table,
     page=PagePlace("Length", 13, title="Effect of truncation"),

@@ -1,11 +1,11 @@
 """Attestations: the statement on runs, its file, and the signing of the rows of a results file.
 
-A file is gzip of JSON lines. First the statement, then its signature, then the digests of rows.
+An attestation is a gzip file of JSON lines: first the statement, then the signature, then the digests of rows.
 
-The signature is over the first line. It covers the rows, because the statement has the hash of each run's lines. Every
-reader checks the signature before anything else, and takes no row from a run whose lines do not have their hash.
+The signature is over the first line. It covers the rows, because the statement contains a hash of each run's lines.
+Readers verify the signature before anything else, and accept no row of a run whose lines do not match the hash.
 
-Statements have the form of in-toto: https://github.com/in-toto/attestation (Statement v1).
+Statements follow the format of in-toto: https://github.com/in-toto/attestation (Statement v1).
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _MOST_ROWS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class RunStatement:
-    """Statement on a run.
+    """Statement on a run of a results file.
 
     Attributes:
-        rows: number of its rows.
-        sha256: hash of the lines of ``lbx.results.whole.row_digests``, each with its line feed.
-        facts: {name: value} from the table of runs: bundle, weights, settings, versions, times, status.
+        rows: number of the run's rows.
+        sha256: hash of the run's lines of ``lbx.results.whole.row_digests``, each followed by a line feed.
+        facts: {name: value} from the table ``runs``: bundle, weights, settings, versions, times, status.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Statement:
     runs: Sequence[RunStatement]
 
     def encode(self) -> bytes:
-        """Signed bytes: a line of JSON."""
+        """Encode the statement as the bytes to sign: a line of JSON."""
         return (
             canonical_json(
                 {
@@ -96,7 +96,11 @@ class Statement:
 
 
 def parse_statement(text: bytes) -> Statement:
-    """Parse the bytes of ``Statement.encode``. Raises ValueError for anything else; the message completes "it ..."."""
+    """Parse the bytes of ``Statement.encode``.
+
+    Raises:
+        ValueError: the bytes are not such a statement. The message continues a sentence: "its statement ...".
+    """
     try:
         document = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
     except RecursionError as exc:
@@ -113,7 +117,7 @@ def parse_statement(text: bytes) -> Statement:
     names = (predicate["createdAt"], predicate["lbxVersion"], predicate["salt"])
     subjects, runs = document["subject"], predicate["runs"]
     if not all(isinstance(name, str) for name in names) or not isinstance(subjects, list) or not isinstance(runs, list):
-        raise ValueError("has a value of the wrong type")
+        raise ValueError("has no text as createdAt, lbxVersion or salt, or no list as subject or runs")
     if len(subjects) != len(runs) or not runs:
         raise ValueError("does not have one subject for each run")
     statement = Statement(*names, [_parse_run(subject, run) for subject, run in zip(subjects, runs, strict=True)])
@@ -161,19 +165,19 @@ _LEVEL = 1
 
 
 def attestation_path(results: Path) -> Path:
-    """Default path of the attestation of a results file."""
+    """Return the default path of the attestation of a results file."""
     return results.parent / (results.name + ATTESTATION_SUFFIX)  # an empty path has no name to replace
 
 
 class RowLines:
-    """Compressed lines of runs, in memory: the statement at the start of the file needs their hashes."""
+    """Lines of runs, compressed in memory, because the statement at the start of the file needs their hashes."""
 
     def __init__(self) -> None:
         self._content = io.BytesIO()
         self._file = gzip.GzipFile(fileobj=self._content, mode="wb", compresslevel=_LEVEL, mtime=0)
 
     def add(self, lines: Iterable[str]) -> tuple[int, str]:
-        """Add the lines of a run; return their number and SHA-256."""
+        """Add the lines of a run, and return the number of lines and their SHA-256."""
         digest, count = hashlib.sha256(), 0
         for line in lines:
             data = line.encode() + b"\n"
@@ -183,23 +187,23 @@ class RowLines:
         return count, digest.hexdigest()
 
     def close(self) -> bytes:
-        """Return the compressed lines."""
+        """End the compression, and return the compressed lines."""
         self._file.close()
         return self._content.getvalue()
 
 
 def encode_attestation(statement: bytes, signature: bytes, rows: bytes) -> bytes:
-    """Content of an attestation: ``rows`` is the result of ``RowLines.close``."""
+    """Build the content of an attestation file. ``rows`` is the result of ``RowLines.close``."""
     lines = statement + canonical_json({"signature": signature.decode()}).encode() + b"\n"
     return gzip.compress(lines, _LEVEL, mtime=0) + rows
 
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
-    """An open attestation with a verified signature; ``iterate_rows`` reads each run's lines, in order, once.
+    """An open attestation whose signature was verified. ``iterate_rows`` reads each run's lines, in order, once.
 
     Attributes:
-        signature: the signer; None for an unsigned attestation.
+        signature: the verified signature, or None for an unsigned attestation.
     """
 
     path: Path
@@ -208,10 +212,10 @@ class Attestation:
     file: gzip.GzipFile
 
     def iterate_rows(self, run: RunStatement) -> Iterator[str]:
-        """Yield the lines of the next run. They are verified only when the iteration has ended.
+        """Yield the lines of the next run. The lines are verified only at the end of the iteration.
 
         Raises:
-            BundleError: they are not the lines that were signed.
+            BundleError: the lines are not those that were signed.
         """
         digest, previous = hashlib.sha256(), b""
         for _ in range(run.rows):
@@ -225,7 +229,7 @@ class Attestation:
             raise _damage(self.path, f"the rows of {run.name} do not match the signed statement")
 
     def require_end(self) -> None:
-        """Raise BundleError if there are lines after the last run's."""
+        """Raise BundleError if the attestation contains lines after those of the last run."""
         with _reading(self.path):
             if self.file.read(1):
                 raise _damage(self.path, "it has extra lines")
@@ -236,7 +240,8 @@ def open_attestation(path: Path, trust: Trust) -> Iterator[Attestation]:
     """Open an attestation and verify its signature before its statement is parsed.
 
     Raises:
-        BundleError: it cannot be read, is not signed as ``trust`` requires, or is not an attestation of this version.
+        BundleError: the file cannot be read, is not signed as ``trust`` requires, or is not an attestation of this
+            version.
     """
     try:
         raw = open_input(path)
@@ -310,9 +315,10 @@ _SALT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class AttestResult:
-    """Result of ``attest_results``.
+    """Attestation that ``attest_results`` wrote.
 
     Attributes:
+        runs: statements on the attested runs.
         key: fingerprint of the signer's key.
         bytes: size of the attestation.
     """
@@ -328,11 +334,11 @@ class AttestResult:
 
 
 def attest_results(results: Path, output: Path, key: Path, runs: Sequence[str] = ()) -> AttestResult:
-    """Write a signed attestation of runs, or of all runs.
+    """Write a signed attestation of some runs of a results file, or of all its runs, to ``output``.
 
     Raises:
-        StoreError: the file cannot be read.
-        UsageError: a run does not exist or is unfinished, or ssh-keygen cannot sign with this key.
+        StoreError: the results file cannot be read.
+        UsageError: a run does not exist, is unfinished or lacks its numbers, or ssh-keygen cannot sign with ``key``.
     """
     salt, lines = secrets.token_hex(_SALT_BYTES), RowLines()
     with Store(results, allow_writer=True) as store:
@@ -373,7 +379,7 @@ def _require_end_of_runs(results: Path, names: Sequence[str], runs: dict[str, di
 
 
 def run_facts(run: dict[str, Any]) -> dict[str, Any]:
-    """Facts of a run's statement, from its row. Raises StoreError if its JSON is malformed."""
+    """Build the facts of a run's statement from the run's row. Raises StoreError if JSON in the row is malformed."""
     try:
         facts = {name: _plain(name, run[column]) for name, column in _FACTS.items()}
     except (ValueError, RecursionError) as exc:

@@ -1,7 +1,7 @@
-"""Check a results file by its attestation: which rows changed, were removed or were added.
+"""Check of a results file against its attestation: which rows changed, were removed or were added.
 
 A run's attested rows are compared with the rows of a file line by line (``lbx.results.whole.row_digests``). Both are
-sorted, so that equal lines are skipped and only the others are parsed.
+sorted, so that equal lines are skipped and only differing lines are parsed.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from lbx.results.whole.row_digests import (
 )
 
 _MOST_LINES = 2_000_000
-"""Differing lines in memory: a file in which more differ is another file."""
+"""Maximum number of differing lines in memory. A file in which more lines differ is another file."""
 UNKNOWN_COLUMN = "?"
-"""Name of a changed column if its mark is the same by chance (one change in 256)."""
+"""Name for a changed column whose mark is equal by chance, as for one change in 256."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Difference between an attested row and the file.
+    """Difference between the attested rows and the rows of a file.
 
     Attributes:
-        kind: "missing" is a removed row about another run that is not in the file either.
+        kind: "missing" is a removed row about another run that the file does not contain either.
         key: {column of the table's primary key: value}.
-        columns: columns that differ; empty unless the row is "changed".
+        columns: columns that differ, if the row is "changed".
     """
 
     kind: Literal["changed", "removed", "added", "missing"]
@@ -61,11 +61,11 @@ class Change:
 
 @dataclass(slots=True)
 class Comparison:
-    """Result of ``compare_rows``.
+    """Differences that ``compare_rows`` found.
 
     Attributes:
-        unchecked_texts: texts that the file does not have any more, by its own record.
-        remaining_texts: texts that it has despite that record.
+        unchecked_texts: number of texts that were removed from the file, according to the file's record.
+        remaining_texts: number of texts that the file contains despite that record.
     """
 
     changes: list[Change] = field(default_factory=list)
@@ -89,12 +89,12 @@ class _Row:
 def compare_rows(
     attested: Iterable[str], current: Iterable[str], *, texts: str | None, missing_runs: frozenset[str]
 ) -> Comparison:
-    """Compare the lines of a run.
+    """Compare the attested lines of a run with the lines of a file.
 
     Args:
-        texts: texts that were kept when others were removed after the attestation, by the file's own record
-            (``runs.texts``); None if the file has all texts.
-        missing_runs: attested runs that the file does not have.
+        texts: which texts were kept when others were removed after the attestation, according to the file's record
+            (``runs.texts``), or None if the file contains all texts.
+        missing_runs: attested runs that the file does not contain.
 
     Raises:
         BundleError: an attested line is malformed, or nearly all lines differ.
@@ -127,7 +127,7 @@ def compare_rows(
 def _pair_lines(
     attested: Iterable[str], current: Iterable[str], *, with_equal: bool
 ) -> Iterator[tuple[str, None] | tuple[None, str] | tuple[str, str]]:
-    """Yield lines of one side only, pairs that are equal but for their texts, and equal ones on request."""
+    """Yield lines that only one side contains, pairs of lines that differ only in texts, and on request equal lines."""
     old_lines, new_lines = iter(attested), iter(current)
     old, new = next(old_lines, None), next(new_lines, None)
     while old is not None and new is not None:
@@ -153,9 +153,9 @@ def _pair_lines(
 
 
 def _has_only_removed_texts(old_line: str, new_line: str, result: Comparison) -> bool:
-    """Whether two lines, equal but for their texts, differ only by removed ones, which are then counted.
+    """Whether two lines that are equal but for their texts differ only by removed texts. If so, count those texts.
 
-    In a file without texts these are nearly all lines, and parsing them whole takes three times as long.
+    In a file without texts nearly all lines differ like this, and parsing whole lines takes three times as long.
     """
     head = old_line.rpartition(",[")[0]
     table = head[2 : head.index('"', 2)]
@@ -172,9 +172,9 @@ def _has_only_removed_texts(old_line: str, new_line: str, result: Comparison) ->
 
 
 def _compare_columns(old: _Row, new: _Row, kept_texts: str | None, result: Comparison) -> None:
-    """Add the change of a row, if any.
+    """Add the change of a row, if there is one, to ``result``.
 
-    The mark of a text is that of its form without texts: of its hash, or of an object's entries without texts.
+    The mark of a text is computed from what remains without texts: the text's hash, or the other keys of an object.
     """
     columns = COLUMNS[old.table]
     differing = [
@@ -224,20 +224,20 @@ def _is_hex(value: object, digits: int) -> bool:
 
 VERIFIED, CHANGED, MISSING = "verified", "changed", "missing"
 _MOST_ROWS_IN_REPORTS = 20_000
-"""Number of attested rows that a report checks, which takes about a second."""
+"""Maximum number of attested rows that a report checks. Checking that many takes about a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCheck:
-    """Result of a run.
+    """Result of the check of a run.
 
     Attributes:
-        result: "verified", "changed", or "missing" if the file has nothing of the run.
+        result: "verified", "changed", or "missing" if the file contains no row of the run.
         rows: number of attested rows.
-        changes: number of rows by kind of change.
-        unchecked_texts: texts that `lbx runs extract --without-texts` removed.
-        maybe_renamed_to: a run with the same settings and start that is not attested, if this one is missing.
-        facts: of the signed statement.
+        facts: facts of the run's signed statement.
+        changes: {kind of change: number of rows}.
+        unchecked_texts: number of texts that `lbx runs extract --without-texts` removed.
+        maybe_renamed_to: for a missing run, a run with the same settings and start that is not attested.
     """
 
     name: str
@@ -254,13 +254,13 @@ class ResultsReport(Evidence):
     """Evidence on a results file.
 
     Attributes:
-        result: "verified"; "changed"; or "incomplete" if whole runs are missing and the others are verified.
-        attested_at: time of the attestation, by its signer's clock.
-        signatures: the signature; empty for an unsigned attestation.
-        changes: each row once, even if several runs have it.
+        result: "verified", "changed", or "incomplete" if whole runs are missing and the others are verified.
+        attested_at: time of the attestation, by the signer's clock.
+        signatures: the signature of the attestation, or [] if it is unsigned.
+        changes: changed rows, each once, even if a row belongs to several runs.
         other_runs: runs of the file that the attestation does not name.
-        numbers: number of stored numbers that were computed again from the file's rows; None if they were not.
-        different_numbers: those that differ.
+        numbers: count of the stored numbers that were computed again from the file's rows, or None if none was.
+        different_numbers: stored numbers that differ from the computed numbers.
         unattested_tables: tables that no attestation covers.
     """
 
@@ -283,18 +283,18 @@ class ResultsReport(Evidence):
         return any(signature.trusted for signature in self.signatures)
 
     def run_names(self, result: str) -> list[str]:
-        """Names of the runs with this result."""
+        """Return the names of the runs with this result."""
         return [run.name for run in self.runs if run.result == result]
 
 
 def check_results(
     results: Path, attestation: Path, trust: Trust, runs: Sequence[str] = (), *, numbers: bool = True
 ) -> ResultsReport:
-    """Compare a results file with its attestation.
+    """Compare a results file with an attestation.
 
     Args:
-        trust: keys to accept, for the namespace of results.
-        runs: check only these; a missing run is then no reason for "incomplete".
+        trust: accepted keys, for the namespace of results.
+        runs: names of the runs to check. Runs that are not named may be missing without the result "incomplete".
         numbers: whether to compute the stored numbers again from the file's rows.
 
     Raises:
@@ -351,14 +351,14 @@ def check_results(
 
 
 def check_numbers(store: Store, runs: Collection[str]) -> tuple[int | None, Sequence[NumberDifference]]:
-    """Compute stored numbers again (``number_differences``); None for a file without the texts that some need."""
+    """Compute stored numbers again with ``number_differences``. Returns (None, []) for a file without texts."""
     return (None, []) if texts_of(store) else number_differences(store, runs)
 
 
 def attestation_notice(results: Path) -> str:
-    """Sentence about the attestation with the default name of a results file; "" if there is none.
+    """Describe the attestation under a results file's default name in a sentence. Returns "" without an attestation.
 
-    The keys of its signer are not checked, because a report has no trusted keys. A long attestation is not checked.
+    The signer's key is not checked, because a report knows no trusted keys. A long attestation is not checked.
     """
     path = attestation_path(results)
     if not path.is_file():
@@ -404,14 +404,14 @@ def _choose_runs(opened: Attestation, runs: Sequence[str]) -> set[str]:
 
 
 def _kept_texts(run: RunStatement, row: Mapping[str, Any] | None) -> str | None:
-    """Texts that were kept when others were removed after the attestation, by the file's record; None for all."""
+    """Return which texts were kept after the attestation, according to the file's record, or None for all texts."""
     if row is None or run.facts.get("texts") is not None or row["texts"] not in (ANSWERS, NO_TEXTS):
         return None
     return str(row["texts"])
 
 
 def _find_new_name(run: RunStatement, others: Mapping[str, dict[str, Any]]) -> str | None:
-    """Name of a run with the same start and settings as a missing one."""
+    """Find the name of a run with the same start and settings as a missing run."""
     for name, row in others.items():
         with suppress(StoreError):
             facts = run_facts(row)

@@ -1,1 +1,1 @@
-"""The results file itself: its schema's check, opening, transactions, what is written into it."""
+"""Opening, checking and writing of results files."""

@@ -12,7 +12,7 @@ from lbx.results.file.store import Store
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedText:
-    """One row of ``embeddings``: ``vector`` is float32, little endian, of unit length."""
+    """Row of ``embeddings``. ``vector`` consists of float32 numbers, little endian, of unit length."""
 
     model: str
     text_sha256: str
@@ -33,14 +33,14 @@ class _RetrievalRow(TableRow):
 
 
 def embedding_models(store: Store, of: Sequence[str] = ()) -> list[str]:
-    """Models with stored vectors: of any text, or of one of the given hashes."""
-    some = "WHERE list_contains(?::VARCHAR[], text_sha256)" if of else ""
-    rows = store.query(f"SELECT DISTINCT model FROM embeddings {some} ORDER BY ALL", [list(of)] if of else [])
+    """List the models with stored vectors of any text, or of a text whose hash is in ``of``."""
+    condition = "WHERE list_contains(?::VARCHAR[], text_sha256)" if of else ""
+    rows = store.query(f"SELECT DISTINCT model FROM embeddings {condition} ORDER BY ALL", [list(of)] if of else [])
     return [row[0] for row in rows.rows]
 
 
 def find_vectors(store: Store, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
-    """Stored vectors by text hash, for those of the given texts that have a vector."""
+    """Return the stored vectors of texts by their hashes, as {hash: vector}. Texts without a vector are absent."""
     rows = store.query(
         "SELECT text_sha256, vector FROM embeddings WHERE model = ? AND text_sha256 IN (SELECT unnest(?::VARCHAR[]))",
         [model, list(hashes)],
@@ -61,9 +61,9 @@ def store_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
 
 
 def find_chunks(store: Store, retriever: str, sample: Sample) -> list[Chunk] | None:
-    """A sample's chunks in document order, or None if this retriever has not processed it.
+    """Return a sample's chunks in document order, or None if the retriever has not processed the sample.
 
-    An empty document has no chunks; it is processed again, at no cost.
+    None is also returned for an empty document, whose processing costs nothing.
     """
     rows = store.query(
         "SELECT chunk_index, rank, score, text FROM retrievals "
@@ -75,12 +75,12 @@ def find_chunks(store: Store, retriever: str, sample: Sample) -> list[Chunk] | N
 
 
 def chunks_key(sample: Sample) -> tuple[str, str, str, str]:
-    """Key of a sample's chunks within a retriever."""
+    """Return the key of a sample's chunks among the chunks of a retriever."""
     return sample.benchmark, sample.task, sample.sample_id, sha256_text(sample.context)
 
 
 def all_chunks(store: Store, retriever: str) -> dict[tuple[str, ...], list[Chunk]]:
-    """All chunks found by a retriever, by ``chunks_key``, in document order."""
+    """Return all chunks that a retriever found, as {key of ``chunks_key``: chunks in document order}."""
     chunks_of: dict[tuple[str, ...], list[Chunk]] = {}
     for row in store.query(
         "SELECT benchmark, task, sample_id, context_sha256, chunk_index, rank, score, text FROM retrievals "
@@ -92,7 +92,7 @@ def all_chunks(store: Store, retriever: str) -> dict[tuple[str, ...], list[Chunk
 
 
 def store_chunks(store: Store, retriever: str, chunks_of_samples: Sequence[tuple[Sample, Sequence[Chunk]]]) -> None:
-    """Commit several samples' chunks, all or none."""
+    """Commit the chunks of several samples, all or none."""
     rows = [
         _RetrievalRow(retriever, *chunks_key(sample), chunk.rank, chunk.index, chunk.score, chunk.text)
         for sample, chunks in chunks_of_samples

@@ -1,4 +1,4 @@
-"""Allowed contents of a results file: lbx's tables with columns of their types, other plain tables, and views.
+"""Check of a results file's contents. Allowed are lbx's tables with lbx's column types, other plain tables, and views.
 
 A view under a table's name, a macro under a function's name, or a trigger would make DuckDB run its author's code
 whenever the file is read or written. Views under other names are allowed: only their owner's queries use them.
@@ -40,7 +40,7 @@ _FOREIGN_OBJECTS = """
 
 
 def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
-    """Raise StoreError if an attached file has contents that lbx never creates, without running any of them."""
+    """Raise StoreError if an attached file contains objects that lbx never creates. None of their code is run."""
     for kind, name in connection.execute(_FOREIGN_OBJECTS, [database]).fetchall():
         if kind == "view" and name not in _TABLES:
             continue
@@ -53,7 +53,7 @@ def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: P
 
 
 def _refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
-    """Raise StoreError if a column is missing or has another type."""
+    """Raise StoreError if a column is missing or of another type."""
     missing = dict(COLUMN_TYPES)
     for table, column, kind in connection.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? "
@@ -71,7 +71,7 @@ def _refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, 
 
 
 def other_version_error(path: Path, reason: str) -> StoreError:
-    """Error for a results file of another version of lbx."""
+    """Build the error for a results file of another version of lbx."""
     return StoreError(
         f"{path} was written by another version of lbx: {reason}.",
         fix="Read it with that version, or write to another file.",
@@ -79,7 +79,7 @@ def other_version_error(path: Path, reason: str) -> StoreError:
 
 
 def schema_version(connection: duckdb.DuckDBPyConnection, database: str) -> int | None:
-    """Schema version of an attached file; None if it is not a results file."""
+    """Return the schema version of an attached file, or None if the file is not a results file."""
     ((tables,),) = connection.execute(
         "SELECT count(*) FROM duckdb_tables() "
         "WHERE database_name = ? AND schema_name = 'main' AND table_name = 'lbx_schema'",
@@ -92,7 +92,7 @@ def schema_version(connection: duckdb.DuckDBPyConnection, database: str) -> int 
 
 
 def has_current_views(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the file has exactly the views of this version, which then need not be recreated."""
+    """Whether the file contains exactly the views of this version, so that they need not be recreated."""
     stored = dict(
         connection.execute(
             "SELECT view_name, sql FROM duckdb_views() WHERE database_name = current_database() AND NOT internal"
@@ -113,11 +113,11 @@ def has_current_views(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def views_digest(stored_views: Mapping[str, str]) -> str:
-    """Digest of the views, in their own form and in DuckDB's stored form; it saves 30 ms per opening."""
+    """Compute the digest of the views' SQL as written here and as DuckDB stores it. It saves 30 ms per opening."""
     return sha256_text(canonical_json([VIEWS, {name: stored_views[name] for name in VIEWS}]))
 
 
 _GENERATED_DIGEST = Path(__file__).parents[1] / "views.sha256"
 """Written by ``docs/generate.py``."""
 _normal_views: dict[str, str] = {}
-"""The views in DuckDB's stored form, computed once per process."""
+"""{view: SQL as DuckDB stores it}, computed once per process."""

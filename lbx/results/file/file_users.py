@@ -1,8 +1,8 @@
-"""Descriptions of the process that uses a results file, for people who want to write to it, too.
+"""Descriptions of the process that uses a results file, for users who want to write to the same file.
 
 On this machine, /proc describes the process. A process on another machine is known only if it locks the file to replace
-it (``lbx.results.whole.copies.exclusive_lock``): then the lock's file contains its description, which any user of the
-folder can write, so that it is shown as text only.
+it (``lbx.results.whole.commit_copies.exclusive_lock``): then the lock's file contains a description, which is shown as
+text only, because any user of the folder can write it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class FileUser:
     """A process that uses a file. Unknown values are "" or 0.
 
     Attributes:
-        command: its command line, if it is lbx's.
-        began: its start, UTC.
+        command: the command line, if the process is lbx.
+        began: start time of the process, UTC.
     """
 
     user: str = ""
@@ -45,7 +45,7 @@ class FileUser:
         return f"{self.user or 'an unknown user'} ({where}{since}{command})"
 
     def record(self) -> bytes:
-        """Content of a lock's file."""
+        """Encode the description as the content of a lock file."""
         return as_json(asdict(self)).encode()
 
 
@@ -54,9 +54,9 @@ def this_process() -> FileUser:
 
 
 def find_user(path: Path, process: int) -> FileUser | None:
-    """Describe a process that has a lock on a file; None if it has none on this machine.
+    """Describe a process that locks a file. Returns None if no process of this id on this machine locks the file.
 
-    On a shared file system, the lock may be of another machine's process, whose number has another meaning here.
+    On a shared file system, a process of another machine may lock the file, and its id means another process here.
     """
     try:
         inode = path.stat().st_ino
@@ -69,7 +69,7 @@ def find_user(path: Path, process: int) -> FileUser | None:
 
 
 def read_record(path: Path) -> FileUser | None:
-    """Read a lock's file; None if it has no description, or a malformed one."""
+    """Read the description in a lock file. Returns None if there is none, or if it is malformed."""
     try:
         values = json.loads(read_input(path, _RECORD_BYTES))
         record = FileUser(**{field.name: values[field.name] for field in fields(FileUser)})
@@ -98,7 +98,7 @@ def _describe(process: int, owner: int) -> FileUser:
 
 
 def _command(process: int) -> str:
-    """Command line of lbx without its interpreter and folder; "" for other programs and if it is unreadable."""
+    """Return lbx's command line without interpreter and folder, or "" for another program or an unreadable line."""
     try:
         words = os.fsdecode(read_input(Path(f"/proc/{process}/cmdline"), SMALL)).rstrip("\0").split("\0")
     except OSError:

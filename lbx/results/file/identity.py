@@ -1,8 +1,9 @@
-"""Identity of runs and samples: whether two rows are the same run, or the same sample, and which parts differ.
+"""Identity of runs and samples: whether two rows are the same run, or the same sample, and which fields differ.
 
-The same run has the same model, bundle and settings. Two rows of a sample have permitted differences, and unknown parts
-are completed: an imported file may lack a sample's document, references or question. An unknown part equals any other,
-and is copied from a row that has it. New rows are given as SQL, a SELECT of the columns in ``samples``.
+Rows are the same run if model, bundle and settings are equal. Some differences between rows of a sample are permitted,
+and unknown fields are completed: an imported file may lack a sample's document, references or question. An unknown
+field equals any value, and is copied from a row that contains it. New rows are given as SQL, a SELECT of the columns
+of ``samples``.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ import duckdb
 from lbx.base.errors import ConflictError, StoreError
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
-from lbx.results.rows import RunRow, as_json, differing_keys, identity
+from lbx.results.rows import RunRow, as_json, differing_keys, run_identity
 
 if TYPE_CHECKING:
     pass
 
 FULL_HASH = "backend.weights_whole"
-"""Setting with a hash of every byte of the weights. A run may begin without it and continue with it, or vice versa."""
+"""Setting with a hash of every byte of the weights. A run may begin without this hash and continue with it, or vice
+versa."""
 
 
 def setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Names of the settings that make two rows of ``runs`` different runs; both have settings as JSON text."""
-    before, now = identity(old), identity(new)
+    """List the settings that make two rows of ``runs`` different runs. Both rows contain settings as JSON text."""
+    before, now = run_identity(old), run_identity(new)
     return [
         name
         for name in differing_keys(before, now)
@@ -38,7 +40,7 @@ def setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[
 
 
 def joined_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Union of the settings in two rows of the same run, which differ at most in ``FULL_HASH``."""
+    """Join the settings in two rows of the same run, which differ at most in ``FULL_HASH``."""
     return {**json.loads(old["settings"]), **json.loads(new["settings"])}
 
 
@@ -47,9 +49,9 @@ def refuse_other_run(path: Path, run: RunRow, old: Mapping[str, Any]) -> None:
 
     Args:
         path: results file, for the message.
-        old: row of ``runs``; its settings or its metric versions may differ.
+        old: stored row of ``runs``, whose settings or metric versions may differ.
     """
-    before, now = identity(old), identity(run.values() | {"settings": as_json(run.settings)})
+    before, now = run_identity(old), run_identity(run.values() | {"settings": as_json(run.settings)})
     if names := differing_keys(before, now):
         differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
         raise StoreError(
@@ -75,9 +77,9 @@ _NEWLY_KNOWN = {
     "question": "CASE new.question WHEN '' THEN old.question ELSE new.question END",
     "text_hashes": "coalesce(new.text_hashes, old.text_hashes)",
 }
-"""SQL for columns that may be unknown even in a row with more information on the sample."""
+"""{column: SQL}, for columns that may be unknown even in a row with more information on the sample."""
 
-_ALL_OF_A_SAMPLE = (
+_SAMPLE_COLUMNS = (
     "language",
     "length",
     "length_unit",
@@ -92,11 +94,12 @@ _ALL_OF_A_SAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class OtherSamples:
-    """Samples that a file holds with other content under the same names.
+    """Samples that a file contains with other content under the same names.
 
     Attributes:
-        first: "benchmark/task/sample_id" of the first one in the data's order.
-        parts: names of the parts in which that one differs, such as "question".
+        count: number of these samples.
+        first: "benchmark/task/sample_id" of the first of them in the data's order.
+        parts: fields in which the first of them differs, such as "question".
     """
 
     count: int
@@ -115,9 +118,9 @@ class OtherSamples:
 
 
 def _meta_differs(key: str) -> str:
-    """SQL condition that an entry of a sample's meta differs.
+    """Build the SQL condition that a key of a sample's meta differs.
 
-    If both rows name their metrics, an entry in only one of them is a difference.
+    If both rows name their metrics, a key in only one of the rows is a difference.
     """
     old, new = (f"{row}.meta->>'{key}'" for row in ("old", "new"))
     both_have_metrics = "(old.meta->>'metrics' IS NOT NULL AND new.meta->>'metrics' IS NOT NULL)"
@@ -125,9 +128,9 @@ def _meta_differs(key: str) -> str:
 
 
 ASKED_META = ("choices", "turns")
-"""Entries of a sample's meta that the model reads."""
+"""Keys of a sample's meta whose values the model reads."""
 RULES = ("metrics", "extract", "answer_cues")
-"""Entries that only scoring reads."""
+"""Keys of a sample's meta whose values only scoring reads."""
 META_PARTS = (*ASKED_META, *RULES)
 _PART_TEXTS = {
     "question": "nullif({row}.question, '')",
@@ -135,11 +138,11 @@ _PART_TEXTS = {
     **{key: f"{{row}}.meta->>'{key}'" for key in META_PARTS},
 }
 TEXT_PARTS = tuple(_PART_TEXTS)
-"""Parts of a sample with hashes in ``samples.text_hashes`` if their texts were removed."""
+"""Fields of a sample whose hashes are in ``samples.text_hashes`` if their texts were removed."""
 
 
 def part_hash(row: str, part: str) -> str:
-    """SQL for the SHA-256 of a part of a sample, whose text may have been removed; NULL if it has none."""
+    """Build the SQL for the SHA-256 of a sample's field, whose text may have been removed. NULL for an empty field."""
     return f"coalesce({row}.text_hashes->>'{part}', sha256({_PART_TEXTS[part].format(row=row)}))"
 
 
@@ -150,16 +153,16 @@ _DIFFERENCES = {
         AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR)""",
     **{key: _meta_differs(key) for key in META_PARTS},
 }
-"""{part of a sample: SQL condition that both rows have it and differ in it}."""
+"""{field of a sample: SQL condition that both rows contain the field and differ in it}"""
 
 
 def _differs(part: str, test: str) -> str:
-    """SQL condition that two rows differ in a part, whose text may have been removed from both."""
+    """Build the SQL condition that two rows differ in a field, whose text may have been removed from both rows."""
     return f"({test}) OR old.text_hashes->>'{part}' <> new.text_hashes->>'{part}'"
 
 
 def differing_samples(new_rows: str) -> str:
-    """SQL for the names of new rows of known samples, and the ``parts`` in which they differ."""
+    """Build the SQL for the names of new rows of known samples, and the fields (``parts``) in which they differ."""
     parts = ", ".join(f"CASE WHEN {_differs(part, test)} THEN '{part}' END" for part, test in _DIFFERENCES.items())
     return f"""
         SELECT new.benchmark, new.task, new.sample_id, new.position,
@@ -171,10 +174,10 @@ def differing_samples(new_rows: str) -> str:
 def find_other_samples(
     connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
 ) -> OtherSamples | None:
-    """Find samples that the file has with another document, question, references or choices.
+    """Find samples that the file contains with another document, question, references or choices.
 
-    Rows of another data revision would be scored against these samples. The same applies to a user's own benchmark with
-    changed metrics or turns.
+    Answers to another data revision would be scored against the stored samples. The same applies to a user's own
+    benchmark with changed metrics or turns.
     """
     count, first, differing = connection.execute(
         f"""
@@ -191,7 +194,7 @@ def find_other_samples(
 
 
 def other_samples_error(path: Path, other_samples: OtherSamples) -> ConflictError:
-    """Error for samples that a results file has with other content."""
+    """Build the error for samples that a results file contains with other content."""
     report = as_command("lbx", "report", "FILE", "comparison", "--baseline-file", path, "--baseline", "RUN")
     return ConflictError(
         f"{path} contains answers to a different revision of the data. {other_samples}. The file is unchanged.",
@@ -203,13 +206,13 @@ def other_samples_error(path: Path, other_samples: OtherSamples) -> ConflictErro
 def complete_samples(
     connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
 ) -> set[tuple[str, str]]:
-    """Copy unknown parts of the file's samples from rows that have them, and return the changed (benchmark, task)s."""
+    """Copy unknown fields of the file's samples from rows that contain them. Returns the changed (benchmark, task)s."""
     unknown_things = "context_sha256 IS NULL OR \"references\"::VARCHAR = '[]' OR question = ''"
     if not connection.execute(f"FROM samples WHERE {unknown_things} LIMIT 1").fetchone():
         return set()
     completed: set[tuple[str, str]] = set()
     for unknown, columns in (
-        ("old.context_sha256 IS NULL AND new.context_sha256 IS NOT NULL", _ALL_OF_A_SAMPLE),
+        ("old.context_sha256 IS NULL AND new.context_sha256 IS NOT NULL", _SAMPLE_COLUMNS),
         (
             "old.\"references\"::VARCHAR = '[]' AND new.\"references\"::VARCHAR <> '[]'",
             ('"references"', "question", "meta"),

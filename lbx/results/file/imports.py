@@ -1,7 +1,7 @@
-"""Imported runs: their writing, in batches of a few megabytes, and the harnesses that some come from.
+"""Writing of imported runs, in batches of a few megabytes, and the harnesses that produced some of these runs.
 
-A harness has its own scores, and each task a verdict on how comparable it is. A run keeps them in its setting
-``harness``. Results files may come from anybody, so malformed values are left out.
+The setting ``harness`` of such a run contains the harness's scores, and for each task a verdict on whether it is
+comparable. Results files may come from unknown sources, so malformed values are left out.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _BATCH_ROWS = 500
 _BATCH_CHARACTERS = 8_000_000
 
 
-def find_import(
-    form: str,
+def make_import_row(
+    format_name: str,
     content_sha256: str,
     bundle: Bundle | None,
     *,
@@ -39,11 +39,13 @@ def find_import(
     """Build the row of a run that was imported from files.
 
     Args:
+        format_name: name of the files' format.
         content_sha256: hash of the content that identifies the run.
-        bundle: source of the samples that it answers.
-        versions: versions of the metrics that will score it.
+        bundle: source of the samples that the run answers.
+        versions: versions of the metrics that will score the run.
+        settings: further settings of the run.
     """
-    settings = {"imported": form, "content_sha256": content_sha256, **settings}
+    settings = {"imported": format_name, "content_sha256": content_sha256, **settings}
     digest = bundle.digest if bundle else ""
     return RunRow(
         run_id, model, "import", "", versions or {}, digest, settings, {}, __version__, metadata=metadata or None
@@ -51,7 +53,7 @@ def find_import(
 
 
 def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None:
-    """Raise StoreError if a run of this name was imported from files with another hash."""
+    """Raise StoreError if a run of this name was imported from files with other content."""
     for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
         if json.loads(text).get("content_sha256") != content_sha256:
             raise StoreError(
@@ -61,18 +63,20 @@ def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None
 
 
 def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], generations: Iterable[GenerationRow]) -> None:
-    """Write a run and its rows; it stays open until ``Store.finish_run``, and repeating it replaces the same rows.
+    """Write a run and its rows to a results file. Repeating an import replaces the same rows.
+
+    The run stays open until ``Store.finish_run``.
 
     Args:
-        generations: in file order; their times preserve this order for exports.
+        generations: answers in file order. The times of their rows preserve this order for exports.
 
     Raises:
-        StoreError: the file has other samples under the same names, or another run of this name.
+        StoreError: the file contains other samples under the same names, or another run of this name.
     """
     store.begin_run(run)
     try:
-        for some in _batches(samples, lambda row: len(row.sample.context)):
-            store.write(samples=some)
+        for batch in _batches(samples, lambda row: len(row.sample.context)):
+            store.write(samples=batch)
         now = datetime.now(UTC)
         timed = (replace(row, created_at=now + timedelta(microseconds=at)) for at, row in enumerate(generations))
         for part in _batches(timed, lambda row: len(row.output or "") + len(row.source_row or "")):
@@ -83,7 +87,7 @@ def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], genera
 
 
 def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split rows into batches for writing; ``size`` returns a row's characters."""
+    """Split rows into batches for writing. ``size`` returns the number of characters of a row."""
     batch: list[T] = []
     size_so_far = 0
     for row in rows:
@@ -103,15 +107,15 @@ Verdict = Literal["comparable", "differs", "not comparable", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class HarnessTask:
-    """A task of an imported run.
+    """A harness's score of a task of an imported run, and a verdict on whether it is comparable.
 
     Attributes:
-        version: the harness's version of the task; None if unknown.
-        metric: the harness's name for its score; "" without a score.
-        score: the harness's own score in 0..1; None if its files do not contain it.
-        verdict: "comparable" with numbers of the official script; "differs": comparable, but answered under other
-            conditions, which the reasons list; "not comparable"; "unknown": the files do not record enough.
-        reasons: reasons for the verdict, and for a difference between the harness's score and lbx's.
+        version: the harness's version of the task, or None if unknown.
+        metric: the harness's name for its score, or "" without a score.
+        score: the harness's score in 0..1, or None if the files do not contain the score.
+        verdict: "comparable" with numbers of the official script, "differs" if comparable but answered under other
+            conditions, which the reasons list, "not comparable", or "unknown" if the files do not record enough.
+        reasons: reasons for the verdict, and for a difference between the harness's score and lbx's score.
         unknowns: facts that the files do not record, and that the verdict leaves open.
     """
 
@@ -128,11 +132,11 @@ class Harness:
     """An evaluation harness and the settings under which it asked the model.
 
     Attributes:
-        name: the format's name, such as "lm_eval".
-        version: the harness's version; "" if unknown.
-        time: when it ran, as in its files' names; "" if unknown.
+        name: name of the harness's file format, such as "lm_eval".
+        version: version of the harness, or "" if unknown.
+        time: time of the harness's run, as in its file names, or "" if unknown.
         settings: recorded settings that affect answers.
-        tasks: {task: its score and verdict}.
+        tasks: {task: score and verdict}.
     """
 
     name: str
@@ -147,7 +151,7 @@ class Harness:
 
     @property
     def unofficial_tasks(self) -> frozenset[str]:
-        """Tasks without an official number, because they were not asked like the official script asks."""
+        """Tasks without an official number, because the harness does not ask them as the official script does."""
         return frozenset(name for name, task in self.tasks.items() if task.verdict != "comparable")
 
     def to_json(self) -> dict[str, Any]:
@@ -155,7 +159,7 @@ class Harness:
 
 
 def harness_of(settings: Mapping[str, Any]) -> Harness | None:
-    """Return the harness in a run's settings; None for other runs."""
+    """Read the harness in a run's settings. Returns None for a run that was not imported from a harness."""
     stored = settings.get(SETTING)
     if not isinstance(stored, dict) or not isinstance(stored.get("name"), str):
         return None
@@ -172,7 +176,7 @@ def harness_of(settings: Mapping[str, Any]) -> Harness | None:
 
 
 def harnesses_of_runs(store: Store) -> dict[str, Harness]:
-    """Return {run: its harness} of all runs that were imported from one."""
+    """Return {run: harness} for all runs that were imported from a harness."""
     rows = store.query("SELECT run_id, settings FROM runs WHERE json_exists(settings, ?)", [f"$.{SETTING}"]).rows
     found = {run_id: harness_of(json.loads(settings)) for run_id, settings in rows}
     return {run_id: harness for run_id, harness in found.items() if harness}
@@ -190,7 +194,7 @@ def _task(values: Mapping[str, Any]) -> HarnessTask:
 
 
 def finite_number(value: object) -> float | None:
-    """Return a number of a file from elsewhere; None for other values, NaN and infinity."""
+    """Convert a value of an untrusted file to a number. Returns None for other values, NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

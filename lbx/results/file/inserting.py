@@ -15,7 +15,7 @@ from lbx.results.rows import as_json
 def insert(
     connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[TableRow], *, replace: bool = True
 ) -> None:
-    """Insert rows; one with an existing key replaces the old row, or is skipped without ``replace``."""
+    """Insert rows into a table. A row with an existing key replaces the old row, or without ``replace`` is skipped."""
     # A single JSON parameter instead of a statement per row: executemany is some 200 times slower here.
     if not rows:
         return
@@ -24,23 +24,23 @@ def insert(
 
 
 def rows_of_json(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    """SQL that converts a JSON parameter, an array of objects, to rows of a table's columns and types."""
+    """Build the SQL that converts a JSON parameter, an array of objects, to rows of a table."""
     columns = connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {table})").fetchall()
     return json_rows(dict(columns))
 
 
 def json_rows(columns: Mapping[str, str]) -> str:
-    """SQL that converts a JSON parameter, an array of objects, to rows with these columns, {name: type}."""
+    """Build the SQL that converts a JSON parameter, an array of objects, to rows with columns {name: type}."""
     return f"SELECT unnest(from_json(?::JSON, '[{as_json(columns)}]'), recursive := true)"
 
 
 def as_parameter(rows: Sequence[TableRow]) -> str:
-    """Build the parameter of ``rows_of_json``."""
+    """Build the JSON parameter of ``rows_of_json`` from rows."""
     return as_json([row.values() for row in rows])
 
 
 def column_type(values: Sequence[object]) -> str:
-    """SQL type of a column with these values."""
+    """Return the SQL type of a column with these values."""
     kinds = {type(value) for value in values if value is not None}
     for kind, name in (
         (frozenset({bool}), "BOOLEAN"),
@@ -52,7 +52,7 @@ def column_type(values: Sequence[object]) -> str:
     return "VARCHAR"
 
 
-def change_json(
+def update_json(
     connection: duckdb.DuckDBPyConnection,
     table: str,
     column: str,
@@ -60,10 +60,10 @@ def change_json(
     *,
     where: str = "true",
 ) -> None:
-    """Replace values of a JSON column, in an open transaction.
+    """Update the values of a JSON column, in an open transaction.
 
     Args:
-        change: computes a new value from a parsed one, and leaves values of other types unchanged.
+        change: function from a parsed value to the new value. It returns values of unexpected types unchanged.
         where: SQL condition on the rows.
     """
     rows = connection.execute(

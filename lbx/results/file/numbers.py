@@ -1,4 +1,4 @@
-"""Numbers computed from answers, scores and opinions: written anew, and deleted when their sources change."""
+"""Writing of numbers computed from answers, scores and opinions, and their deletion when their sources change."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ANSWER = (*TASK, "sample_id", "iteration")
 _TEXT_COLUMNS = ("output", "reasoning", "finish_reason", "output_ids", "error")
 _OF_TASKS, _OVER_TASKS = ("task", "length"), ("group", "mean")
 KEY_COLUMNS = ("kind", "task", '"grouping"', "name", "metric", "judge", "against", "questions")
-"""Columns of a number's key, in addition to its run and benchmark."""
+"""Columns of a number's key, in addition to run and benchmark."""
 
 
 def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[Number]) -> None:
-    """Replace all numbers of the same kinds and tasks (or benchmarks), including those without a new row."""
+    """Replace all numbers of the rows' kinds and tasks (or benchmarks), including numbers without a new row."""
     for kind in (*_OF_TASKS, *_OVER_TASKS):
         columns = TASK if kind in _OF_TASKS else _BENCHMARK
         keys = {tuple(getattr(row, name) for name in columns) for row in rows if row.kind == kind}
@@ -32,7 +32,7 @@ def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[Number]) -> No
 def replace_opinions(
     connection: duckdb.DuckDBPyConnection, run_id: str, benchmark: str, rows: Sequence[Number]
 ) -> None:
-    """Replace the opinions on a run's answers."""
+    """Replace the opinions on a run's answers to a benchmark."""
     delete_numbers(connection, ["opinion"], _BENCHMARK, [(run_id, benchmark)])
     insert(connection, "numbers", rows)
 
@@ -42,11 +42,11 @@ def delete_stale(
     changed_answers: set[tuple[str, str, str]],
     changed_scores: set[tuple[str, str, str]],
 ) -> None:
-    """Delete numbers computed from rows that no longer exist.
+    """Delete the numbers computed from changed answers or scores.
 
     Args:
-        changed_answers: (run, benchmark, task) with changed answers.
-        changed_scores: (run, benchmark, task) with changed scores.
+        changed_answers: (run, benchmark, task)s with changed answers.
+        changed_scores: (run, benchmark, task)s with changed scores.
     """
     delete_numbers(connection, _OF_TASKS, TASK, changed_answers | changed_scores)
     delete_numbers(connection, _OVER_TASKS, _BENCHMARK, {names[:2] for names in changed_answers | changed_scores})
@@ -63,7 +63,7 @@ def delete_numbers(
     columns: Sequence[str],
     keys: Iterable[tuple[Any, ...]],
 ) -> None:
-    """Delete the numbers of some kinds that have one of these values in these columns."""
+    """Delete the numbers of these kinds whose values of ``columns`` are in ``keys``."""
     delete(connection, "numbers", columns, keys, f"kind IN ({', '.join(map(repr, kinds))})")
 
 
@@ -74,7 +74,7 @@ def delete(
     keys: Iterable[tuple[Any, ...]],
     condition: str = "true",
 ) -> None:
-    """Delete the rows that have one of these values in these columns."""
+    """Delete the rows of a table that fulfil ``condition`` and whose values of ``columns`` are in ``keys``."""
     rows = sorted(keys)
     if not rows:
         return
@@ -87,7 +87,7 @@ def delete(
 
 
 def delete_replaced_scores(connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]) -> None:
-    """Delete scores of stored answers that these rows replace by different ones."""
+    """Delete the scores of stored answers that these rows replace by different answers."""
     # Existing keys are rare; reading all rows twice would take a fifth of the time of writing them.
     keys = json_rows({name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER})
     if not connection.execute(

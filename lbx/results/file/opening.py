@@ -1,6 +1,6 @@
-"""Opening of results files, with error messages for everything that can be wrong with them.
+"""Opening of results files, with error messages for all faults of such files.
 
-An opened file is prepared: its tables are created or checked, and its views updated.
+When a file is opened, its tables are created or checked, and its views are updated.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _START = 12
 
 _PATIENCE_S, _PAUSE_S = 5.0, 0.1
 WRITERS: WeakValueDictionary[Path, object] = WeakValueDictionary()
-"""{file: its writer} in this process. DuckDB's lock is released as soon as its process closes the file anywhere."""
+"""{file: writer}, in this process. DuckDB's lock is released as soon as the process closes the file anywhere."""
 
 
 def check_path(path: Path) -> None:
-    """Raise StoreError if the path cannot be a results file. Any other name is taken as a file name."""
+    """Raise StoreError if the path cannot be that of a results file."""
     if path.name.startswith(":memory:"):
         raise StoreError(
             f"DuckDB treats {path} as a database in memory, so no results would be saved.", fix="Give another name."
@@ -66,7 +66,7 @@ def _refuse_undecodable(path: Path) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Raise StoreError if there is no results file, before a writing command would create one."""
+    """Raise StoreError if the results file is missing or empty, before a writing command would create it."""
     if not path.exists():
         raise StoreError(
             f"The results file {path} does not exist.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
@@ -78,9 +78,9 @@ def require_file(path: Path) -> None:
 def connect(
     path: Path, read_only: bool, allowed_files: Sequence[Path] = (), threads: int = 0
 ) -> tuple[duckdb.DuckDBPyConnection, bool]:
-    """Open a database (see ``lbx.base.database.open_database``); also return whether the file was just created.
+    """Open a results file (see ``lbx.base.database.open_database``), and return whether the file was just created.
 
-    Writers wait for readers, which open the file only briefly: a page of `lbx browse`, a report.
+    Writers wait for readers, such as a page of `lbx browse` or a report, which open the file only briefly.
 
     Raises:
         StoreError: the file cannot be opened.
@@ -120,12 +120,12 @@ def connect(
 
 
 def lock_path(path: Path) -> Path:
-    """Path of the lock of a process that replaces the file; see ``lbx.results.whole.copies.exclusive_lock``."""
+    """Return the path of the lock file that ``lbx.results.whole.commit_copies.exclusive_lock`` uses."""
     return path.with_name(f".{path.name}.lock")
 
 
 def _refuse_other_files(path: Path) -> None:
-    """Refuse JSON, CSV and SQLite files, which DuckDB would open as databases, each in its own way."""
+    """Raise StoreError for JSON, CSV and SQLite files, which DuckDB would open as databases."""
     try:
         with open_input(path) as file:
             start = file.read(_START)
@@ -166,11 +166,11 @@ def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
 
 
 def in_use_error(path: Path, process: int | None = None, user: FileUser | None = None) -> InUseError:
-    """Error that describes the process that uses a file.
+    """Build the error that describes the process that uses a file.
 
     Args:
-        process: its id according to DuckDB.
-        user: its description, if it is known otherwise.
+        process: id of the process according to DuckDB.
+        user: description of the process, if it is known otherwise.
     """
     user = user or (find_user(path, process) if process else None)
     number = f" (PID {process})" if process else ""
@@ -189,10 +189,10 @@ def first_line(exc: BaseException) -> str:
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, path: Path, *, is_new: bool, read_only: bool) -> None:
-    """Create the tables of a new file (``is_new``), or check those of an existing file.
+    """Create the tables of a new file (``is_new``), or check the tables of an existing file.
 
     Raises:
-        StoreError: the file is not a results file, is of another version of lbx, or has contents that lbx never
+        StoreError: the file is not a results file, is of another version of lbx, or contains objects that lbx never
             creates.
     """
     try:
@@ -211,7 +211,10 @@ def _check_tables(connection: duckdb.DuckDBPyConnection, path: Path, *, read_onl
     version = schema_version(connection, RESULTS)
     empty = version is None and not connection.execute("FROM duckdb_tables()").fetchone()
     if empty and read_only:
-        raise StoreError(f"{path} is still empty.", fix="If a run has just started, try again in a moment.")
+        raise StoreError(
+            f"{path} is still empty.",
+            fix="If a run has just started, try again in a moment; otherwise give another file.",
+        )
     if version is None and not empty:
         raise StoreError(
             f"{path} is a DuckDB file, but not a results file of lbx.",
@@ -241,14 +244,14 @@ def _create_tables(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def _create_views(connection: duckdb.DuckDBPyConnection, modifier: str = "") -> None:
-    """Create the current views, in memory if ``modifier`` is "TEMP "."""
+    """Create the views of this version, in memory if ``modifier`` is "TEMP "."""
     for name, query in VIEWS.items():
         connection.execute(f"CREATE OR REPLACE {modifier}VIEW {name} AS {query}")
 
 
 @contextlib.contextmanager
 def transaction(connection: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
-    """Run a block as a transaction. Ctrl-C and SIGTERM wait for its end.
+    """Run a block as a transaction. Ctrl-C and SIGTERM take effect after the transaction.
 
     Raises:
         StoreError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""Samples of a results file: comparison with other rows, and renaming in every table that names them."""
+"""Comparison of a results file's samples with other rows, and renaming of samples in all tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lbx.results.rows import SampleRow, as_json
 
 _BATCH_ROWS = 512
 _KEYED = ("samples", "generations", "scores", "retrievals")
-"""Tables with the sample's id in their primary key."""
+"""Tables whose primary key contains the sample's id."""
 
 
 def rename_samples(store: Store, benchmark: str, task: str, names: Mapping[str, str]) -> None:
-    """Rename samples of a task, {old id: new id}; a new id must be free, or be renamed itself.
+    """Rename samples of a task, {old id: new id}. A new id must be free, or be an old id.
 
-    Each table takes two commits, because DuckDB checks keys before the end of a transaction. So an interrupted call
-    loses rows: only call it for a copy that is then thrown away.
+    Each table takes two commits, because DuckDB checks keys before the end of a transaction. An interrupted call
+    therefore loses rows. Call this function only for a copy of a file that is then thrown away.
     """
     store.query(
         f"CREATE OR REPLACE TEMP TABLE lbx_names AS {json_rows(dict.fromkeys(('old', 'new'), 'VARCHAR'))}",
@@ -43,10 +43,10 @@ def rename_samples(store: Store, benchmark: str, task: str, names: Mapping[str, 
 
 
 def differing_parts(store: Store, samples: Sequence[Mapping[str, object]]) -> dict[str, Sequence[str]]:
-    """Compare new rows of a task's samples with the file's.
+    """Compare new rows of a task's samples with the file's rows.
 
     Returns:
-        {sample_id: names of the parts that differ}, for the samples that the file has.
+        {sample_id: fields that differ}, for the samples that the file contains.
     """
     rows = rows_of_json(store.connection, "samples")
     sql = f"SELECT sample_id, parts FROM ({differing_samples(rows)}) ORDER BY position, sample_id"
@@ -55,16 +55,16 @@ def differing_parts(store: Store, samples: Sequence[Mapping[str, object]]) -> di
 
 
 def refuse_other_samples(store: Store, samples: Iterable[SampleRow], path: Path) -> None:
-    """Raise ConflictError if the file has samples of the same names with other content.
+    """Raise ConflictError if the file contains samples of the same names with other content.
 
     Args:
-        samples: their documents are not kept in memory.
-        path: name of the file in the message.
+        samples: new rows. Their documents are not kept in memory.
+        path: path of the file in the message.
     """
     rows, values = rows_of_json(store.connection, "samples"), (row.values() for row in samples)
     found: OtherSamples | None = None
-    while some := [*islice(values, _BATCH_ROWS)]:
-        other = find_other_samples(store.connection, rows, [as_json(some)])
+    while batch := [*islice(values, _BATCH_ROWS)]:
+        other = find_other_samples(store.connection, rows, [as_json(batch)])
         found = found + other if found else other
     if found:
         raise other_samples_error(path, found)

@@ -1,4 +1,4 @@
-"""Calls of ``lbx run``: their estimates, their work, and data for estimates of the next call."""
+"""Sessions, the calls of ``lbx run``: their work, and data for the estimate of the next call."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lbx.results.file.store import Store
 from lbx.results.rows import RunRow, SessionRow
 
 _ALIKE = ("batching", "context_window")
-"""Settings that affect speed, in addition to the backend's own."""
+"""Settings that affect speed, in addition to the backend's settings."""
 LOAD_S = "load_s"
-"""Name in a session's hardware of the seconds that it took to load the model."""
+"""Key in a session's hardware with the seconds that loading the model took."""
 _NOT_SPEED = (
     LOAD_S,
     "network",
@@ -46,10 +46,10 @@ class History:
     """Cost of earlier sessions of a model on this hardware.
 
     Attributes:
-        sessions: (run, number) of each, newest first.
+        sessions: (run, session number)s, newest first.
         prefill_s, decode_s, wall_s: sums over the sessions.
-        prefill, decode: work of their answers, grouped by session and length of the prompt.
-        longest_prompt: in tokens.
+        prefill, decode: work of the sessions' answers, grouped by session and length of the prompt.
+        longest_prompt: tokens of the longest prompt.
         answer_count: largest number of answers in a session.
     """
 
@@ -64,22 +64,25 @@ class History:
 
 
 def next_session(store: Store, run_id: str) -> int:
-    """Number of the next session. Sessions still marked as running were killed, as only one process writes the file."""
+    """Return the number of a run's next session, and mark the run's sessions with status "running" as killed.
+
+    They cannot be running, because only one process at a time writes the file.
+    """
     with store.transaction() as connection:
         connection.execute("UPDATE sessions SET status = 'killed' WHERE run_id = ? AND status = 'running'", [run_id])
     return int(store.query("SELECT coalesce(max(session), 0) + 1 FROM sessions WHERE run_id = ?", [run_id]).rows[0][0])
 
 
 def store_sessions(store: Store, rows: Sequence[SessionRow]) -> None:
-    """Commit rows, all or none; a row of the same session is replaced."""
+    """Commit rows of sessions, all or none. An old row of the same session is replaced."""
     with store.transaction() as connection:
         insert(connection, "sessions", rows)
 
 
 def progress_of_runs(store: Store) -> dict[str, str]:
-    """{run: "running, 212 of 643"} of the active runs; {} if the file is not being written.
+    """Return {run: "running, 212 of 643"} for the active runs, or {} if no process is writing the file.
 
-    One process writes a file, and its session is the newest. It may write something else after a run was killed.
+    The newest session belongs to the process that writes the file, unless a run was killed before that process began.
     """
     if store.snapshot is None:
         return {}
@@ -98,12 +101,12 @@ def progress_of_runs(store: Store) -> dict[str, str]:
 
 
 def newest_spec(path: Path, run_id: str | None) -> Any:
-    """Latest request of a run in a results file, in the form of ``RunSpec.to_json``.
+    """Read the latest spec of a run in a results file, as JSON of ``RunSpec.to_json``.
 
     Raises:
-        StoreError: it is not a results file.
-        UsageError: the run does not exist, the file has several and no name was given, or a version of lbx made them
-            that did not store requests.
+        StoreError: the file is not a results file.
+        UsageError: the run does not exist, no name was given and the file contains several runs, or the runs were
+            imported and therefore have no specs.
     """
     with Store(path, allow_writer=True) as store:
         specs = dict(
@@ -123,7 +126,10 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
 
 
 def history(store: Store, run: RunRow, *, workers: int) -> History | None:
-    """Cost of the newest sessions with the same model, options, hardware and number of workers."""
+    """Read the cost of the newest sessions with the same model, options, hardware and number of workers.
+
+    Returns None if there is no such session.
+    """
     table = store.query(
         """
         SELECT s.run_id, s.session, s.hardware::VARCHAR AS hardware, r.settings::VARCHAR AS settings,
@@ -160,7 +166,10 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
 
 
 def _work(store: Store, run_id: str, session: int) -> Sequence[tuple[Any, ...]]:
-    """Work of a session's answers, grouped by similar prompt length: prefill, decode, longest prompt, count."""
+    """Return rows with the work of a session's answers, grouped by similar prompt length.
+
+    A row contains seconds, tokens and pairs of prefill, the same of decode, the longest prompt, and the count.
+    """
     return store.query(
         """
         SELECT sum(prefill_s), sum(new), sum(new * (cached + new / 2)),
@@ -180,7 +189,7 @@ def _work(store: Store, run_id: str, session: int) -> Sequence[tuple[Any, ...]]:
 
 
 def answer_lengths(store: Store, run: RunRow, setting_names: Collection[str]) -> dict[str, float]:
-    """{task: mean answer length in tokens} of this model, over runs with the same values of these settings."""
+    """Return {task: mean answer length in tokens} of the run's model, over runs with equal values of these settings."""
     table = store.query(
         """
         SELECT g.benchmark || '/' || g.task, avg(g.output_tokens), r.settings::VARCHAR, count(*)

@@ -1,9 +1,9 @@
 """Snapshots of the committed data of a results file while another process writes it.
 
 DuckDB does not allow readers during a write. But committed data stays unchanged until the next checkpoint: the log
-only grows at its end, the file only in free space, and the file's headers change last. So a copy of the log, and then
-of the file, is in the state of a power cut, if the headers are the same before and after. The writer neither helps nor
-waits, so snapshots have no cost unless they are read.
+grows only at the end, the file changes only in free space, and the file's headers change last. A copy of the log, and
+then of the file, is therefore in the state after a power cut, if the headers are equal before and after the copying.
+The writer neither helps nor waits, so that snapshots cost nothing unless they are read.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from lbx.results.file.opening import connect, first_line, lock_path
 _HEADERS = 3 * 4096
 _ATTEMPTS, _PAUSE_S = 12, 0.05
 _REST = 20
-"""Lifetime of a copy as a multiple of its copying time, so that frequent readers copy for a twentieth of the time."""
+"""Lifetime of a copy as a multiple of the copying time, so that frequent readers copy for a twentieth of the time."""
 _ROOM = 1 << 26
 _SAME_PROCESS = timedelta(seconds=1)
-"""Precision of the start times of processes: the time of the boot is computed from two clocks."""
+"""Precision of the start times of processes. The boot time is computed from two clocks."""
 _BLOCK = 1 << 20
 _CLONE = 0x40049409
-"""FICLONE: the copy shares the file's blocks, on btrfs, XFS and others."""
+"""FICLONE: the copy shares the file's blocks, on file systems such as btrfs and XFS."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,10 @@ class Snapshot:
     """State of a results file at a moment of a run.
 
     Attributes:
+        path: path of the copy.
         taken_at: time up to which all commits are included.
-        writer: id of the process that writes the file; None if unknown.
-        began: start time of that process; None if unknown.
+        writer: id of the process that writes the file, or None if unknown.
+        began: start time of that process, or None if unknown.
         cost_s: duration of the copying.
         state: see ``_state``.
     """
@@ -78,10 +79,11 @@ def connect_reader(
 ) -> tuple[duckdb.DuckDBPyConnection, Snapshot | None]:
     """Connect to a results file for reading, or to a snapshot of a file that is being written.
 
-    A file to which a run on another disk copies its commits (``lbx.results.whole.copies``) is a snapshot itself.
+    A file to which a run copies its commits from another disk (``lbx.results.whole.commit_copies``) is itself a
+    snapshot.
 
     Raises:
-        StoreError: see ``connect``; or the file cannot be copied.
+        StoreError: the file cannot be opened (see ``connect``) or copied.
     """
     try:
         connection = connect(path, True, allowed_files, threads)[0]
@@ -101,9 +103,9 @@ def connect_reader(
 
 
 def has_writer(path: Path) -> bool:
-    """Whether the process that wrote the file at the newest snapshot still runs, or a run has locked the file.
+    """Whether the process that wrote the file at the newest snapshot still runs, or a run locks the file.
 
-    This opens no database. A process of another machine is unknown and counts as ended.
+    No database is opened. A process of another machine is unknown and counts as ended.
     """
     snapshot = _newest.get(path.resolve())
     if snapshot is None or snapshot.began is None:
@@ -113,7 +115,7 @@ def has_writer(path: Path) -> bool:
 
 
 def query_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-    """Rows of a query over committed data. Raises StoreError like ``connect_reader``."""
+    """Run a query over the committed data of a results file. Raises StoreError like ``connect_reader``."""
     connection, _snapshot = connect_reader(path)  # the copy exists as long as this variable
     with closing(connection):
         try:
@@ -146,7 +148,7 @@ def _connect_to_copy(
 
 
 def _newest_snapshot(path: Path, writer: int | None) -> Snapshot | None:
-    """The newest copy if it is recent enough, else a new one; None if a checkpoint interfered."""
+    """Return the newest copy if it is recent enough, else a new copy, or None if a checkpoint interfered."""
     state, now = _state(path), datetime.now(UTC)
     if (cached := _newest.get(path)) and (
         cached.state == state or now < cached.taken_at + timedelta(seconds=_REST * cached.cost_s)
@@ -165,9 +167,10 @@ def _newest_snapshot(path: Path, writer: int | None) -> Snapshot | None:
 
 
 def _state(path: Path, previous_logs: Sequence[tuple[str, int, int]] = ()) -> tuple[bytes, list[tuple[str, int, int]]]:
-    """Headers of a file, and (name, inode, size) of its logs.
+    """Read the headers of a file, and (name, inode, size) of its logs.
 
-    A log that only grew keeps its size from ``previous_logs``."""
+    For a log that only grew, the size is that in ``previous_logs``.
+    """
     with open_input(path) as file:
         headers = file.read(_HEADERS)
     sizes = {(name, inode): size for name, inode, size in previous_logs}
@@ -179,10 +182,10 @@ def _state(path: Path, previous_logs: Sequence[tuple[str, int, int]] = ()) -> tu
 
 
 def _copy_files(path: Path, stack: ExitStack) -> Path:
-    """Copy a file and its logs to the same folder, else to that of temporary files; removed when the stack is closed.
+    """Copy a file and its logs to a folder next to it, or else among temporary files. Closing the stack removes it.
 
     Raises:
-        OSError: neither folder has room.
+        OSError: neither disk has enough free space.
     """
     for target in (path, Path(tempfile.gettempdir(), path.name)):
         with ExitStack() as trial:
@@ -214,7 +217,7 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
 
 
 def _has_lock(path: Path) -> bool:
-    """Whether a run has locked the file; see ``lbx.results.whole.copies.exclusive_lock``."""
+    """Whether a run locks the file with ``lbx.results.whole.commit_copies.exclusive_lock``."""
     try:
         with open_input(lock_path(path)) as file:
             return lock(file.fileno(), shared=True) is False

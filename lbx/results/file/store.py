@@ -1,7 +1,7 @@
-"""Results file: safe opening, batched writes, queries.
+"""The class ``Store``, an open results file: opening, batched writes, queries.
 
-Basis: DuckDB allows one writing process at a time and writes a commit to its log before it returns, so rows survive a
-kill once ``write`` has returned.
+DuckDB allows only one writing process at a time, and writes a commit to its log before it returns. Rows therefore
+survive a kill after ``write`` has returned.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class Store:
     """An open results file. Use it as a context manager.
 
     Args:
-        path: the file. Created if missing or empty, unless read_only.
-        read_only: open while other readers may be active; does not create or migrate anything.
+        path: path of the file. It is created if missing or empty, unless ``read_only``.
+        read_only: open the file only for reading, which other readers may do at the same time.
         allow_writer: read committed data even if another process writes the file; see ``lbx.results.file.snapshots``.
-        allowed_files: the only other files that may be read or written through it.
-        threads: maximum number of threads of a query; 0 for one per core.
+        allowed_files: the only other files that queries may read or write.
+        threads: maximum number of threads of a query, or 0 for a thread per core.
         after_commit: called after every commit.
 
     Attributes:
         snapshot: copy that is read instead of a file that is being written.
-        completed_tasks: (benchmark, task)s whose existing samples were completed: other runs' numbers over them were
-            computed with less information (``lbx.results.scoring.adding_up.recompute_completed_samples``).
+        completed_tasks: (benchmark, task)s whose stored samples were completed. Other runs' numbers of these tasks
+            were computed with less information (``lbx.results.scoring.aggregation.recompute_completed_samples``).
 
     Raises:
-        StoreError: the file is not a results file, has contents that lbx never creates, was made by another version of
-            lbx, is in use by another process, or cannot be written.
+        StoreError: the file is not a results file, contains objects that lbx never creates, was written by another
+            version of lbx, is in use by another process, or cannot be written.
     """
 
     @phases.measure("results file")
@@ -97,7 +97,7 @@ class Store:
 
     @classmethod
     def check(cls, path: Path) -> None:
-        """Raise errors of opening the file for writing early, without creating it."""
+        """Raise the errors of opening a file for writing, without creating the file."""
         check_path(path)
         if path.is_file() and path.stat().st_size:
             cls(path).close()
@@ -118,7 +118,7 @@ class Store:
         """Move DuckDB's log of the newest commits into the file, and close it.
 
         Raises:
-            StoreError: the disk lacks room for that. Every committed row is safe, but in two files.
+            StoreError: the disk is full. All committed rows are safe, but in two files.
         """
         reason = ""
         with defer_signals():
@@ -143,7 +143,7 @@ class Store:
         self._connection.close()
 
     def checkpoint(self) -> None:
-        """Move DuckDB's log of the newest commits into the file. Raises StoreError if the disk lacks room for that."""
+        """Move DuckDB's log of the newest commits into the file. Raises StoreError if the disk is full."""
         try:
             with defer_signals():
                 self._connection.execute("CHECKPOINT")
@@ -153,16 +153,16 @@ class Store:
     # Writing
 
     def begin_run(self, run: RunRow, *, failed: bool = False, empty: bool = False) -> set[SampleKey]:
-        """Begin a run, or continue it.
+        """Begin a run, or continue a stored run.
 
         Args:
-            failed, empty: whether to ask failed answers, or answers of only white space, again.
+            failed, empty: whether to repeat questions whose answers failed, or are only white space.
 
         Returns:
             Keys of finished answers (including failures, but not answers to changed questions), which the caller skips.
 
         Raises:
-            StoreError: a run of this name exists with other settings, or was scored with another metric version; or
+            StoreError: a run of this name exists with other settings, or was scored with another metric version, or
                 the file's texts were removed.
         """
         require_texts(self, "A run cannot be added to it or continued.")
@@ -208,7 +208,7 @@ class Store:
         return {SampleKey(*row) for row in done.rows}
 
     def _possibly_completed_tasks(self, run_id: str) -> set[tuple[str, str]]:
-        """(benchmark, task) of this run's tasks in which other runs' numbers were computed with documents unknown."""
+        """Find this run's tasks in which other runs' numbers were computed while documents were unknown."""
         unsure = "SELECT benchmark, task FROM task_results WHERE run_id <> $1 AND cluster_by = 'sample'"
         answered = "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = $1"
         return {*self.query(f"{answered} INTERSECT {unsure}", [run_id]).rows}
@@ -220,10 +220,12 @@ class Store:
         generations: Sequence[GenerationRow] = (),
         scores: Sequence[ScoreRow] = (),
     ) -> None:
-        """Commit rows, all or none. Rows replace old rows of the same key; numbers computed from those are deleted.
+        """Commit rows, all or none.
+
+        Answers and scores replace old rows of the same key, and numbers computed from old rows are deleted.
 
         Raises:
-            StoreError: the disk is full or the file cannot be written; none of the batch is in it then.
+            StoreError: the disk is full or the file cannot be written. The file then contains none of the rows.
         """
         answered = {(row.run_id, row.benchmark, row.task) for row in generations}
         scored = {(row.run_id, row.benchmark, row.task) for row in scores}
@@ -238,9 +240,10 @@ class Store:
             numbers.delete_stale(connection, answered, scored)
 
     def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
-        """Commit all scores of one or more tasks, replacing the earlier ones.
+        """Replace all scores of one or more tasks by these scores.
 
-        Earlier scores of other metrics are deleted too: a summary scored without its embedding model has other metrics.
+        Old scores of other metrics are deleted too, because a summary scored without an embedding model gets other
+        metrics.
         """
         scored = {(row.run_id, row.benchmark, row.task) for row in scores}
         with self.transaction() as connection:
@@ -249,7 +252,7 @@ class Store:
             numbers.delete_stale(connection, set(), scored)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
-        """Refuse samples that differ from stored ones of the same names, and complete the stored ones."""
+        """Raise ConflictError for samples that differ from stored samples, else complete the stored samples."""
         if not samples:
             return
         rows, parameters = rows_of_json(connection, "samples"), [as_parameter(samples)]
@@ -258,15 +261,15 @@ class Store:
         self.completed_tasks |= complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[Number]) -> None:
-        """Replace the numbers of tasks, or of a benchmark.
+        """Replace the numbers of the rows' tasks, or of their benchmarks.
 
-        Old numbers of the same task (or benchmark) are deleted first: there may have been more.
+        Old numbers of the same task (or benchmark) are deleted first, because some may have no new row.
         """
         with self.transaction() as connection:
             numbers.replace(connection, results)
 
     def use_temporary_numbers(self) -> None:
-        """Redirect writes of numbers to temporary tables, which hide the file's own from views.
+        """Redirect writes of numbers to a temporary table, which views read instead of the file's table.
 
         No other writes are possible in a file that is open read-only.
         """
@@ -277,9 +280,9 @@ class Store:
         self.query(f"INSERT INTO numbers FROM {RESULTS}.main.numbers")
 
     def materialise_views(self, *views: str) -> None:
-        """Compute these views, on which others build, once instead of at every read.
+        """Compute these views, on which other views build, once instead of at every read.
 
-        Only for a file that is open read-only; in a file that is written, views stay as they are.
+        Views of a file that is open for writing stay as they are.
         """
         for view in views if self.read_only else ():
             self.compute_once(view, partial(self._materialise_view, view))
@@ -289,7 +292,10 @@ class Store:
         self.query(f"CREATE OR REPLACE TEMP VIEW {view} AS FROM once_{view}")
 
     def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """Cache a value by name while the file is read-only; compute it anew otherwise. Callers must not change it."""
+        """Return a value that is computed once per name, or at every call if the file is open for writing.
+
+        Callers must not change the value.
+        """
         if not self.read_only:
             return make()
         if name not in self._once:
@@ -303,7 +309,7 @@ class Store:
             numbers.replace_opinions(connection, run_id, benchmark, opinions)
 
     def finish_run(self, run_id: str, status: str) -> None:
-        """Set a run's end and status: "done", "interrupted" or "failed"."""
+        """Store the end time and the status of a run: "done", "interrupted" or "failed"."""
         with self.transaction() as connection:
             connection.execute(
                 "UPDATE runs SET status = ?, finished_at = current_localtimestamp() WHERE run_id = ?", [status, run_id]
@@ -313,14 +319,14 @@ class Store:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB connection, for lazy relations (``lbx.results.read.queries``); prefer the methods otherwise."""
+        """DuckDB connection, for lazy relations (``lbx.results.read.queries``). Other callers use the methods."""
         return self._connection
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:
-        """Run a query and fetch everything.
+        """Run a query and fetch all rows.
 
         Raises:
-            StoreError: the query is wrong; has DuckDB's message.
+            StoreError: the query failed. The error contains DuckDB's message.
         """
         # While a file is being written, signals wait: during a query DuckDB would turn them into an error.
         calm = contextlib.nullcontext() if self.read_only else defer_signals()
@@ -343,10 +349,10 @@ class Store:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
     def attach(self, path: Path, name: str) -> None:
-        """Attach another results file for reading, which must be in ``allowed_files``. ``DETACH`` ends it.
+        """Attach another results file for reading, which must be in ``allowed_files``. ``DETACH`` detaches it.
 
         Raises:
-            StoreError: it cannot be read, or has contents that lbx never creates.
+            StoreError: the file cannot be read, or contains objects that lbx never creates.
         """
         check_path(path)  # DuckDB would wait for a pipe
         try:
@@ -361,9 +367,9 @@ class Store:
         files_read.add(path)
 
     def samples(self, run_id: str, benchmark: str, task: str, *, failed: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield a run's answered samples with their outputs, or its failed ones, in the data's order, for scoring.
+        """Yield a run's answered samples with their outputs, or a run's failed samples, in the data's order.
 
-        Questions that a later revision removed are neither. ``document`` is the document's hash; "" if unknown.
+        Questions that a later revision removed are left out. ``document`` is the document's hash, or "" if unknown.
         ``subject`` is the row of ``rounds`` of a judge's round.
         """
         of_judge = benchmark == JUDGE
@@ -385,7 +391,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Run a block as a transaction, or as a part of the open one. Ctrl-C and SIGTERM wait for its end.
+        """Run a block in a new or the open transaction. Ctrl-C and SIGTERM wait for its end.
 
         Raises:
             StoreError: the file cannot be written.

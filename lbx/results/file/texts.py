@@ -1,8 +1,9 @@
-"""Columns of a results file that hold texts, their origins, and the marks of a file without them.
+"""Columns of a results file that contain texts, the origins of these texts, and the marks of a file without texts.
 
 ``lbx runs extract --without-texts`` removes texts (``lbx.results.whole.extracting``). The file then has NULL for an
 answer with its SHA-256 and number of words, an empty question and no references with ``samples.text_hashes``, and
-``runs.texts`` records which texts were kept. Nothing replaces a text, so that no program can mistake it for one.
+``runs.texts`` records which texts were kept. Removed texts are not replaced by other texts, which programs could
+mistake for the original.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ TEXT_COLUMNS: Mapping[tuple[str, str], str] = {
     ("ratings", "comment"): PERSON,
     ("ratings", "source_row"): FILE,
 }
-"""{(table, column): origin of its texts}.
+"""{(table, column): origin of the column's texts}
 
-The dataset's texts are questions, references, choices and marks of rubrics; the retriever's are parts of documents, or
-vectors from which they can be approximated. A file is an imported one: its rows may have texts of the dataset, the
-model and people. Messages of errors may quote any text. Token ids are a text, too.
+Texts of the dataset are questions, references, choices and marks of rubrics. Texts of the retriever are chunks of
+documents, or vectors from which chunks can be approximated. ``FILE`` means an imported file, whose rows may contain
+texts of the dataset, the model and people. Error messages may quote any text. Token ids count as a text.
 """
 
 FACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -67,7 +68,7 @@ FACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "sessions": ("hardware", "spec"),
     "rating_sets": ("runs",),
 }
-"""{table: columns of JSON with settings, hardware, paths, notes on runs and other facts}."""
+"""{table: JSON columns with settings, hardware, paths, notes on runs and other facts}"""
 
 _LABEL = r"[^\s\p{Cc}]+"
 _NAME = rf"({_LABEL}( {_LABEL}){{0,7}})?"
@@ -81,7 +82,7 @@ _PARTIAL = (
     "ambiguous|no embedding model: ROUGE-L alone|officially a failure: "
     r"(the output is empty|a reference is no text|the value \S{1,40} is not in 0\.\.1)"
 )
-LABEL_FORMS: Mapping[tuple[str, str], str] = {
+LABEL_PATTERNS: Mapping[tuple[str, str], str] = {
     (table, column): form
     for table, columns_by_form in {
         "runs": {
@@ -122,26 +123,27 @@ LABEL_FORMS: Mapping[tuple[str, str], str] = {
     for form, columns in columns_by_form.items()
     for column in columns.split()
 }
-"""{(table, column): regular expression of its names, words or hashes}, with at most ``LONGEST_LABEL`` characters."""
+"""{(table, column): regular expression of the column's values}. They have at most ``LONGEST_LABEL`` characters."""
 
 ANSWERS, NO_TEXTS = "answers", "none"
-"""Values of ``runs.texts``: the texts that were kept."""
+"""Values of ``runs.texts``: which texts were kept."""
 REMOVED_MESSAGE = "(message removed)"
-"""Replaces a message: a row with an error remains one."""
+"""Text in place of a removed error message. The row thus still contains an error."""
 UNCHANGED, REWRITTEN, CHANGED = "=", "~", "!"
-"""First characters of results of ``add_plain_functions``: the same JSON, the same value in other JSON, fewer values."""
+"""First characters of results of the functions of ``add_plain_functions``: the same JSON, the same value in other
+JSON, or fewer values."""
 
 IS_VERDICT = (
     "({row}.benchmark = 'judge' AND "
     "({row}.extracted IN ('answer', 'against', 'tie') OR try_cast({row}.extracted AS DOUBLE) IS NOT NULL))"
 )
-"""SQL condition that the column ``extracted`` of a row of ``scores`` has a judge's verdict instead of a text."""
+"""SQL condition that the column ``extracted`` of a row of ``scores`` contains a judge's verdict, not a text."""
 
 _LABEL_KEYS = {
     "category", "evaluation", "source", "difficulty", "length", "domain", "sub_domain", "token_length",
     "contextual_requirement", "primary_task", "secondary_task", "run_id", "document_sha256", "answer_sha256",
 }  # fmt: skip
-"""Keys of ``samples.meta`` with names by which reports group, and keys that identify a rated answer."""
+"""Keys of ``samples.meta`` whose values are names by which reports group, or identify a rated answer."""
 _LABEL_LIST_KEYS = {"judged_by", "metrics"}
 LONGEST_LABEL = 200
 _KEY = re.compile(r"[A-Za-z_][\w.-]{0,39}")
@@ -152,11 +154,11 @@ _SENTENCES = re.compile(
     r"( but to the model server \S{1,100}( and \S{1,100}){0,3})?"
     r"|sizes and times of [\d,]+ files?(, and hashes of the [\d,]+ younger than the manifest)?|one with the answer's"
 )
-"""Sentences that lbx writes into settings and hardware of most runs."""
+"""Sentences that lbx writes into the settings and hardware of most runs."""
 
 
 def plain_meta(meta: object) -> dict[str, Any]:
-    """Entries of ``samples.meta`` that are no texts: numbers, and the labels of an allow list."""
+    """Remove the texts from a value of ``samples.meta``. Numbers and known labels remain."""
     if not isinstance(meta, dict):
         return {}
     return {key: value for key, value in meta.items() if _KEY.fullmatch(key) and _is_plain(key, value)}
@@ -180,7 +182,7 @@ def _is_label(value: str) -> bool:
 
 
 def plain_item_meta(meta: object) -> dict[str, Any]:
-    """Entries of ``rating_items.meta`` that are no texts: the rated answers by name and hash."""
+    """Remove the texts from a value of ``rating_items.meta``. The names and hashes of rated answers remain."""
     if not isinstance(meta, dict):
         return {}
     answers = [plain_meta({**answer, "answer_sha256": answer.get("sha256")}) for answer in _dicts(meta.get("answers"))]
@@ -194,12 +196,12 @@ def plain_item_meta(meta: object) -> dict[str, Any]:
 
 
 def plain_facts(facts: object) -> Any:
-    """Entries of a column of ``FACT_COLUMNS`` that are numbers, names, versions, paths or hashes, not sentences."""
+    """Remove the sentences from a value of ``FACT_COLUMNS``. Numbers, names, versions, paths and hashes remain."""
     return _plain_facts(facts, keep_hash=False)
 
 
 def plain_settings(settings: object) -> Any:
-    """Entries like ``plain_facts``, with the SHA-256 of other texts: runs with other settings stay distinct."""
+    """Replace sentences among settings by their SHA-256, so that runs with different settings stay distinct."""
     return _plain_facts(settings, keep_hash=True)
 
 
@@ -223,16 +225,17 @@ def _plain_facts(facts: object, *, keep_hash: bool) -> Any:
 
 
 def is_fact(text: str) -> bool:
-    """Whether a text has the form of a name, a version, a path or a hash, or is a sentence of ``_SENTENCES``."""
+    """Whether a text looks like a name, version, path or hash, or is a sentence of ``_SENTENCES``."""
     has_form = len(text.split()) <= _FACT_WORDS or _DEVICE.fullmatch(text) or _SENTENCES.fullmatch(text)
     return bool(has_form) and _is_label(text)
 
 
 def add_plain_functions(store: Store) -> None:
-    """Add the SQL functions ``lbx_plain_samples`` and ``lbx_plain_rating_items`` of the column ``meta`` of a table,
-    ``lbx_plain_settings`` of ``runs.settings``, and ``lbx_plain_facts`` of the other ``FACT_COLUMNS``.
+    """Add SQL functions that remove texts: ``lbx_plain_samples`` and ``lbx_plain_rating_items`` for columns ``meta``,
+    ``lbx_plain_settings`` for ``runs.settings``, and ``lbx_plain_facts`` for the other ``FACT_COLUMNS``.
 
-    They return one of the marks above and the JSON without texts; only ``CHANGED`` for malformed values.
+    A function returns ``UNCHANGED``, ``REWRITTEN`` or ``CHANGED`` followed by the JSON without texts, and only
+    ``CHANGED`` for a malformed value.
     """
 
     def add() -> None:
@@ -249,7 +252,7 @@ def add_plain_functions(store: Store) -> None:
 
 
 def plain_function(table: str, column: str) -> str:
-    """Name of the SQL function that removes the texts from a column of JSON."""
+    """Return the name of the SQL function that removes the texts from a JSON column."""
     return f"lbx_plain_{table if column == 'meta' else 'settings' if column == 'settings' else 'facts'}"
 
 
@@ -271,7 +274,7 @@ def _dicts(values: object) -> list[dict[str, Any]]:
 
 
 def texts_of(store: Store) -> str | None:
-    """Texts that a file has: "answers", "none", or None for all. Runs of a file agree on them."""
+    """Return which texts a file contains: "answers", "none", or None for all. They are the same for all runs."""
     ((texts,),) = store.query("SELECT max(texts) FROM runs").rows
     return texts if texts is None else str(texts)
 
@@ -280,7 +283,7 @@ def require_texts(store: Store, reason: str, *, answers_suffice: bool = False) -
     """Raise StoreError if the file's texts were removed.
 
     Args:
-        reason: sentence about the need, such as "Scoring needs answers and references."
+        reason: sentence about the needed texts, such as "Scoring needs answers and references."
         answers_suffice: whether a file with only the models' answers is accepted.
     """
     texts = texts_of(store)
@@ -289,7 +292,7 @@ def require_texts(store: Store, reason: str, *, answers_suffice: bool = False) -
 
 
 def removal_notice(store: Store) -> str:
-    """Sentence about a file whose texts were removed; "" for other files."""
+    """Describe in a sentence which texts were removed from a file. Returns "" if none were removed."""
     texts = texts_of(store)
     if texts is None:
         return ""

@@ -1,8 +1,7 @@
-"""User queries on results files: single read-only queries, for any output format.
+"""User queries on results files, and exports of query results.
 
-Every user query, in every format, passes ``restrict``, on a connection locked by ``lbx.base.database``.
-
-Tables and views are also given as DuckDB relations.
+``restrict`` checks every user query: it must be a single read-only query, on a connection locked by
+``lbx.base.database``. ``Relations`` returns tables and views as DuckDB relations.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ T = TypeVar("T")
 
 _WRITES = re.compile(r'"type":"(?:COPY|INSERT|UPDATE|DELETE|MERGE)\w*_QUERY_NODE"')
 _HIDES = ("query", "json_execute_serialized_sql")
-"""Functions that run a string as a query, which may be computed only at the call."""
+"""SQL functions that run a string as a query. The string may be computed at the call."""
 _CALLS = re.compile(rf'"function_name":"(?:{"|".join(_HIDES)})"', re.IGNORECASE)
 _NAMES = re.compile(rf"copy|\b(?:{'|'.join(_HIDES)})\b", re.IGNORECASE)
 _BATCH = 100
-"""Number of rows; small, as each may have a megabyte of text."""
+"""Number of rows that are fetched at once. It is small because a row may contain a megabyte of text."""
 _PARQUET = "FORMAT parquet, USE_TMP_FILE false, ROW_GROUP_SIZE 8192"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PASSING = re.compile(r"/proc/self/fd/\d+/")  # prefix of a file name that users know
@@ -51,13 +50,13 @@ _TAKEN = ("results", "main", "memory", "system", "temp", "information_schema", "
 
 
 def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Return the text's only query, without a trailing semicolon or comments.
+    """Return the only query of an SQL text, without a trailing semicolon or comments.
 
-    A file that is open for reading can be overwritten nevertheless: COPY may write to the database's path, also within
-    WITH clauses and strings run by functions.
+    A file that is open only for reading can still be overwritten: COPY may write to the database's path, also within
+    WITH clauses and strings that functions run.
 
     Raises:
-        StoreError: the text is not a query, has more than one, or writes.
+        StoreError: the text is not a query, contains several statements, or writes.
     """
     try:
         statements = connection.extract_statements(sql)
@@ -81,7 +80,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """A query's result while it is fetched. Duplicate column names get a suffix: a, a_1."""
+    """Result of a query, whose rows are fetched on demand. Duplicate column names get a suffix: a, a_1."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -89,7 +88,7 @@ class QueryResult:
 
 @dataclass(slots=True)
 class TimeLimit:
-    """Seconds that DuckDB may spend on a query and its rows, excluding the time of the code that reads the rows."""
+    """Limit of DuckDB's time for a query and its rows, excluding the time of the code that reads the rows."""
 
     seconds: float = math.inf
     left_s: float = field(init=False)
@@ -107,11 +106,11 @@ class TimeLimit:
 
 @contextmanager
 def open_query(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterator[QueryResult]:
-    """Run a query; its rows are fetched on demand, until the block ends. Ctrl-C stops the query.
+    """Run a query, whose rows are fetched on demand until the block ends. Ctrl-C stops the query.
 
     Raises:
-        StoreError: the query is not a read-only query, is wrong, or takes too long; here or while its rows are fetched.
-        MemoryError: it exceeds this process's memory limit.
+        StoreError: the query is not a read-only query, fails, or takes too long, here or while rows are fetched.
+        MemoryError: the query exceeds this process's memory limit.
     """
     limit = limit or TimeLimit()
     with defer_signals():
@@ -124,7 +123,7 @@ def open_query(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterat
 
 
 def count_rows(store: Store, sql: str, limit: TimeLimit | None = None) -> int:
-    """Count a query's rows by running it again. Raises like ``open_query``."""
+    """Count a query's rows by running the query. Raises the errors of ``open_query``."""
     with open_query(store, f"SELECT count(*) FROM ({restrict(store.connection, sql)}\n)", limit) as answer:
         return int(next(answer.rows)[0])
 
@@ -133,11 +132,11 @@ def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None =
     """Write a query's result to a parquet file, and return the number of rows.
 
     Args:
-        store: on one thread; each further one would keep some 100,000 rows in memory until it has written them.
-        path: a new file, to which the store was opened with access in ``allowed_files``.
+        store: results file, open with one thread. Each further thread would keep some 100,000 rows in memory.
+        path: a new file, which is in the ``allowed_files`` of the store.
 
     Raises:
-        StoreError: the query is not a read-only query, is wrong or takes too long, or the file cannot be written.
+        StoreError: the query is not a read-only query, fails or takes too long, or the file cannot be written.
         MemoryError: see ``open_query``.
     """
     with defer_signals():
@@ -153,14 +152,14 @@ def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None =
 
 
 def export_report(store: Store, sql: str, parameters: Sequence[object], path: Path, without: Sequence[str]) -> int:
-    """Write the result of one of lbx's own queries like ``export_parquet``, without some columns. Raises StoreError."""
+    """Write the result of a query of lbx to a parquet file, without some columns. Raises StoreError."""
     store.query(f"CREATE OR REPLACE TEMP TABLE exported AS {sql}", parameters)
     columns = f"COLUMNS(lambda name: name NOT IN {tuple(without)})" if without else "*"
     return export_parquet(store, f"SELECT {columns} FROM exported", path)
 
 
 def export_rows(store: Store, table: Table, path: Path) -> int:
-    """Write a table like ``export_parquet``, for rows that do not come from a query. Raises StoreError."""
+    """Write a table, whose rows do not come from a query, to a parquet file. Raises StoreError."""
     types = [column_type([row[at] for row in table.rows]) for at in range(len(table.columns))]
     column_types = ", ".join(f'"{name}" {kind}' for name, kind in zip(table.columns, types, strict=True))
     store.query(f"CREATE OR REPLACE TEMP TABLE exported ({column_types})")
@@ -194,8 +193,8 @@ def parse_attachments(texts: Sequence[str], results: Path) -> dict[str, Path]:
 
 
 _INNER = "lbx_"
-"""Prefix of names in the views of an attached file: DuckDB first looks for a name among the store's own temporary
-tables and views, even if another database's view uses it.
+"""Prefix of names in the views of an attached file. DuckDB first looks for a name among the temporary tables and views
+of the store, even if a view of another database uses the name.
 """
 
 
@@ -206,14 +205,14 @@ def _open_read_only(path: Path) -> Store:
 def attach_files(
     store: Store, files: Mapping[str, Path], open_store: Callable[[Path], Store] = _open_read_only
 ) -> None:
-    """Attach other results files for reading: ``other.runs``, and views in this version of lbx.
+    """Attach other results files for reading: tables such as ``other.runs``, and the views of this version of lbx.
 
     Args:
-        files: by name (``parse_attachments``); the store was opened with them in ``allowed_files``.
-        open_store: opens a file to read, with numbers for all of its answers.
+        files: {name: path} of ``parse_attachments``. The paths are in the ``allowed_files`` of the store.
+        open_store: opens a file for reading, with numbers for all answers in the file.
 
     Raises:
-        StoreError: a file cannot be read, has another schema version, or has contents that lbx never creates.
+        StoreError: a file cannot be read, is of another schema version, or contains objects that lbx never creates.
     """
     for name, path in files.items():
         hidden = f"{name}_file"
@@ -255,7 +254,7 @@ def _rows(
 def _interruptibly(
     aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection, ask: Callable[[], T], limit: TimeLimit
 ) -> T:
-    """Call ``ask`` in another thread, while this one waits for signals and the time limit."""
+    """Call ``ask`` in another thread, while this thread waits for signals and the time limit."""
     answer = aside.submit(ask)
     began = time.monotonic()
     try:
@@ -295,7 +294,7 @@ def _unique_names(names: Sequence[str]) -> list[str]:
 
 
 def query_error(exc: duckdb.Error) -> StoreError:
-    """Error for a failed query, with the nearest existing names."""
+    """Build the error for a failed query, with the existing names that DuckDB suggests."""
     offered = _OFFERED.search(str(exc))
     names = " or ".join(re.findall(r'"([^"]+)"', offered[1])[:3]) if offered else ""
     return StoreError(
@@ -304,12 +303,12 @@ def query_error(exc: duckdb.Error) -> StoreError:
 
 
 class Relations:
-    """A results file, open for reading: a mapping of names to relations.
+    """Relations of a results file that is open for reading, by table or view name.
 
     Relations are lazy, and invalid once the file is closed.
 
     Args:
-        store: the file, which ``close`` closes.
+        store: results file, which ``close`` closes.
     """
 
     def __init__(self, store: Store) -> None:
@@ -325,12 +324,12 @@ class Relations:
 
     @property
     def as_of(self) -> datetime | None:
-        """Time (UTC) of the last included commits, if the file is being written; else None."""
+        """Time (UTC) of the last included commits if a process is writing the file, else None."""
         return self._store.snapshot.taken_at if self._store.snapshot else None
 
     @property
     def running(self) -> dict[str, str]:
-        """{run: "running, 212 of 643"} of the active runs."""
+        """{run: progress} of the active runs, such as {"a": "running, 212 of 643"}."""
         return progress_of_runs(self._store)
 
     def __iter__(self) -> Iterator[str]:
@@ -342,7 +341,7 @@ class Relations:
         return (str(name) for (name,) in rows)
 
     def __getitem__(self, name: str) -> duckdb.DuckDBPyRelation:
-        """Return a table or view. Raises KeyError."""
+        """Return a table or view as a relation. Raises KeyError."""
         if name not in set(self):
             raise KeyError(f"{self._store.path} has no table or view {name!r}. {nearest(name, self)}")
         return self._store.connection.table(name)
@@ -351,7 +350,7 @@ class Relations:
         """Return a query as a relation.
 
         Raises:
-            StoreError: the text is not a query, or has more than one.
+            StoreError: the text is not a single query.
         """
         import duckdb
 
@@ -365,5 +364,5 @@ class Relations:
         return relation
 
     def close(self) -> None:
-        """Close the file, which invalidates its relations."""
+        """Close the file, which invalidates all relations."""
         self._store.close()

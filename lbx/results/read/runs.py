@@ -1,6 +1,6 @@
-"""Runs of a results file: by name, with their metadata, in a list, and with their progress.
+"""Runs of a results file: search by name, metadata, list of runs, progress.
 
-Metadata are free keys next to the settings, used only by exports. Progress is state, finished samples, pace, remaining
+Metadata is the user's notes, {key: value}, which only exports use. Progress is state, finished samples, pace, remaining
 time and failures.
 """
 
@@ -18,19 +18,19 @@ from lbx.results.file.contents import COLUMN_TYPES
 from lbx.results.file.identity import joined_settings, setting_differences
 from lbx.results.file.sessions import progress_of_runs
 from lbx.results.file.store import Store
-from lbx.results.read.answers import AnswerKey
+from lbx.results.read.stored_answers import AnswerKey
 from lbx.results.rows import RunRow, as_json
 
 
 def run_names(store: Store, *, judges: bool = False) -> list[str]:
-    """Names of the runs with answers of models, or with those of judges, for users to choose from."""
+    """List the names of the runs of models, or of the runs of judges."""
     join = "SEMI" if judges else "ANTI"
     names = store.query(f"SELECT run_id FROM runs {join} JOIN judges ON run_id = judge_id ORDER BY ALL").rows
     return [name for (name,) in names]
 
 
 def check_runs(store: Store, runs: Sequence[str]) -> None:
-    """Raise UsageError if the file lacks a run, or judge, of one of these names."""
+    """Raise UsageError if a name is not that of a run, or judge, in the file."""
     run_ids = {row[0] for row in store.query("SELECT run_id FROM runs").rows}
     for run in runs:
         if run not in run_ids:
@@ -62,10 +62,12 @@ def resolve_runs(store: Store, names: Sequence[str], *, judges: bool = True) -> 
 
 
 def only_run(store: Store, *, judges: bool = False, option: str = "--run") -> str:
-    """The file's only run, not counting judges; or its only judge. Raises UsageError if there is not exactly one.
+    """Return the name of the file's only run, not counting judges, or with ``judges`` of the file's only judge.
+
+    Raises UsageError if there is none, or several.
 
     Args:
-        option: names a run; for the message.
+        option: option that names a run, for the message.
     """
     names, kind = run_names(store, judges=judges), "judges" if judges else "runs"
     if not names:
@@ -93,10 +95,10 @@ def _resolve_run(store: Store, name: str, model_of_run: Mapping[str, str | None]
 
 
 def match_runs(name: str, runs: Mapping[str, str | None]) -> list[str]:
-    """Runs that match a name: the run with that name, else those with that model, else those with that prefix.
+    """Find the run with a name, else the runs of a model with that name, else the runs whose names begin with it.
 
     Args:
-        runs: {run: its model; None for a judge, which has only its own name}.
+        runs: {run: model}, with None as the model of a judge, which is found only by the judge's name.
     """
     if name in runs:
         return [name]
@@ -105,19 +107,19 @@ def match_runs(name: str, runs: Mapping[str, str | None]) -> list[str]:
 
 
 def metadata(store: Store, run_id: str) -> dict[str, str]:
-    """Metadata of a run. Raises UsageError if it does not exist."""
+    """Read the metadata of a run. Raises UsageError if the run does not exist."""
     check_runs(store, [run_id])
     return metadata_of(store.query("SELECT metadata FROM runs WHERE run_id = ?", [run_id]).dicts()[0])
 
 
 def metadata_of(run: Mapping[str, Any]) -> dict[str, str]:
-    """Metadata in a row of ``runs``; {} if it is malformed."""
+    """Parse the metadata in a row of ``runs``. Returns {} if it is malformed."""
     values = json.loads(run["metadata"] or "{}")
     return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}
 
 
 def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[str, str]:
-    """Change metadata of a run, and return all of it; an empty value removes its key.
+    """Change the metadata of a run, and return all metadata of the run. An empty value removes the key.
 
     Raises:
         UsageError: the run does not exist.
@@ -131,7 +133,7 @@ def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[
 
 
 def set_metric_version(store: Store, run_id: str, benchmark: str, version: int) -> None:
-    """Store the metric version of a benchmark that all scores of a run have."""
+    """Store the metric version of all scores of a run of a benchmark."""
     with store.transaction() as connection:
         connection.execute(
             "UPDATE runs SET benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON) WHERE run_id = ?",
@@ -140,10 +142,10 @@ def set_metric_version(store: Store, run_id: str, benchmark: str, version: int) 
 
 
 def find_run(store: Store, run: RunRow, names: Sequence[str]) -> RunRow:
-    """Return the run with its existing name in the file, or with a new name.
+    """Find a stored run with the same identity among ``names``, and return the run with that name, or with a free name.
 
     Args:
-        names: candidates in order of preference.
+        names: possible names in order of preference.
     """
     columns = "run_id, model, backend, bundle_digest, settings"
     query = f"SELECT {columns} FROM runs WHERE run_id IN (SELECT unnest(?::VARCHAR[]))"
@@ -162,7 +164,7 @@ def find_run(store: Store, run: RunRow, names: Sequence[str]) -> RunRow:
 
 RUNNING, KILLED = "running", "killed"
 _NEWEST = 50
-"""Number of newest answers from which the pace is computed: prompts of one task have similar lengths."""
+"""Number of newest answers from which the pace is computed. Prompts of the same task are of similar length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +172,12 @@ class RunState:
     """Progress of a run.
 
     Attributes:
-        state: "running", "done", "interrupted", "failed", or "killed" if its process ended without recording an end.
-        answers: number of answers, with failures.
-        total: number of answers that the run was asked for; None if unknown.
-        per_minute: answers per minute, of a running run, from its newest answers; None if unknown.
-        left_s: estimate from that pace; None if unknown.
+        state: "running", "done", "interrupted", "failed", or "killed" if the process ended without recording an end.
+        answers: number of answers, including failures.
+        total: number of answers of the complete run, or None if unknown.
+        failures: number of failed answers.
+        per_minute: newest answers of a running run per minute, or None if unknown.
+        left_s: remaining seconds, estimated from ``per_minute``, or None if unknown.
         newest_at: time of the newest answer, UTC.
         last_error: newest error, as "type: message".
         last_failure: answer with that error.
@@ -194,9 +197,9 @@ class RunState:
 
 
 def run_states(store: Store, runs: Sequence[str] = ()) -> list[RunState]:
-    """States of these runs, or of all; running ones first, then the newest.
+    """List the states of these runs, or of all runs. Running runs come first, then the newest.
 
-    A run without a recorded end is running only if the process that writes the file works on it.
+    A run without a recorded end is running only if the process that writes the file works on the run.
     """
     time = store.snapshot.taken_at if store.snapshot else datetime.now(UTC)
     active = progress_of_runs(store)
@@ -262,19 +265,19 @@ def _per_minute(row: Mapping[str, Any], time: datetime) -> float | None:
 
 
 _FIXED_BYTES = 8
-"""Estimate of a stored number, time or truth value."""
+"""Estimated size of a stored number, time or truth value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A run, or a judge.
+    """A run, or a judge, for lists of runs.
 
     Attributes:
         kind: "model" or "judge".
-        size_bytes: Estimate: bytes of its own rows and texts before compression, without the questions.
-        state, answers, failures, started_at, newest_at: See ``lbx.results.read.runs.RunState``.
-        facts: See ``lbx.results.read.runs.metadata``.
-        bundle_answers: Number of answers of a complete run on its tasks; None if unknown.
+        state, answers, failures, started_at, newest_at: see ``RunState``.
+        size_bytes: estimated bytes of the run's rows and texts before compression, without the questions.
+        facts: metadata of the run.
+        bundle_answers: number of answers of a complete run on the run's tasks, or None if unknown.
     """
 
     run_id: str
@@ -291,7 +294,7 @@ class ListedRun:
 
 
 def listed_runs(store: Store) -> list[ListedRun]:
-    """Return all runs and judges in order of their start."""
+    """List all runs and judges in order of their start."""
     kind = "if(EXISTS (FROM judges WHERE judge_id = run_id), 'judge', 'model') AS kind"
     rows = {row["run_id"]: row for row in store.query(f"SELECT run_id, model, metadata, {kind} FROM runs").dicts()}
     sizes = _sizes(store)

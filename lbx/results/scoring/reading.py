@@ -1,4 +1,4 @@
-"""Reading of results files with numbers for all answers; missing ones of running or killed runs are computed."""
+"""Opening of results files with numbers for all answers. Missing numbers of running or killed runs are computed."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _UNFINISHED = """
     SELECT DISTINCT run_id, benchmark, status <> 'running' AS ended
     FROM unmade JOIN runs USING (run_id) ORDER BY ALL
 """
-"""Scores without numbers: the run is running, was killed, or was being rescored."""
+"""Query for scores without numbers, whose run is running, was killed, or is being rescored."""
 
 
 def runs_without_numbers(store: Store) -> set[str]:
-    """Runs with scores that were not added up, because the run or a rescoring has not ended."""
+    """Find the runs with scores that were not aggregated, because the run or a rescoring has not ended."""
     return {run for run, _, _ in store.query(_UNFINISHED).rows}
 
 
 def add_missing_numbers(store: Store) -> None:
-    """Compute missing numbers of scored answers; in memory if the file is open read-only."""
+    """Compute missing numbers of scored answers, in memory if the file is open read-only."""
     unfinished = store.query(_UNFINISHED).rows
     if not unfinished or texts_of(store):  # an extracted file has all numbers that its texts gave
         return
-    from lbx.results.scoring.adding_up import add_up_by_name  # slow import, which most files do not need
+    from lbx.results.scoring.aggregation import aggregate_scores_by_name  # slow import, which most files do not need
 
     if store.read_only:
         store.use_temporary_numbers()
     for run_id, name, ended in unfinished:
-        add_up_by_name(store, run_id, name, is_complete=ended)
+        aggregate_scores_by_name(store, run_id, name, is_complete=ended)
 
 
 _CHECKED_COLUMNS = (
@@ -58,12 +58,13 @@ _RELATIVE_ERROR = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class NumberDifference:
-    """Stored number that differs from the one computed from the scores in the file.
+    """A stored number that differs from the number computed from the scores in the file.
 
     Attributes:
-        key: columns of its primary key that are not empty.
-        column: first column that differs; "" if only one of the two numbers exists.
-        stored_value, computed_value: values of that column, or of ``score``; None without a number.
+        key: columns of the number's primary key that are not empty.
+        column: first column that differs, or "" if only one of the two numbers exists.
+        stored_value, computed_value: values of that column, or of ``score`` if only one number exists. The other
+            value is then None.
     """
 
     key: dict[str, Any]
@@ -73,15 +74,15 @@ class NumberDifference:
 
 
 def number_differences(store: Store, runs: Collection[str]) -> tuple[int, list[NumberDifference]]:
-    """Compute the stored numbers of runs from scores, judgements and ratings, and compare them.
+    """Compute the numbers of runs again from scores, judgements and ratings, and compare them with the stored numbers.
 
     Args:
-        store: a file that is open read-only; its views have the computed numbers afterwards.
+        store: a file that is open read-only. The file's views show the computed numbers afterwards.
 
     Returns:
         The number of compared numbers, and the differences.
     """
-    from lbx.results.scoring.adding_up import add_up_by_name  # slow import, which most commands do not need
+    from lbx.results.scoring.aggregation import aggregate_scores_by_name  # slow import, which most commands do not need
 
     stored = _numbers(store, runs)
     benchmarks = store.query(
@@ -91,15 +92,19 @@ def number_differences(store: Store, runs: Collection[str]) -> tuple[int, list[N
     store.use_temporary_numbers()
     store.query("DELETE FROM numbers")
     for run_id, benchmark, has_ended in benchmarks:
-        add_up_by_name(store, run_id, benchmark, is_complete=has_ended)
+        aggregate_scores_by_name(store, run_id, benchmark, is_complete=has_ended)
     computed = _numbers(store, runs)
     differences = []
     for key in sorted(stored.keys() | computed.keys()):
-        here, there = stored.get(key), computed.get(key)
-        columns = [name for name in _CHECKED_COLUMNS if here and there and not _is_close(here[name], there[name])]
-        if columns or not (here and there):
+        stored_row, computed_row = stored.get(key), computed.get(key)
+        columns = [
+            name
+            for name in _CHECKED_COLUMNS
+            if stored_row and computed_row and not _is_close(stored_row[name], computed_row[name])
+        ]
+        if columns or not (stored_row and computed_row):
             column = columns[0] if columns else ""
-            values = [row[column or "score"] if row else None for row in (here, there)]
+            values = [row[column or "score"] if row else None for row in (stored_row, computed_row)]
             names = {name.strip('"'): value for name, value in zip(_NUMBER_COLUMNS, key, strict=True) if value}
             differences.append(NumberDifference(names, column, *values))
     return len(stored.keys() | computed.keys()), differences
@@ -119,7 +124,7 @@ def _is_close(stored: Any, computed: Any) -> bool:
 
 
 def log_snapshot(store: Store) -> None:
-    """Log the time of the snapshot, if another process is writing the file."""
+    """Log the time of the snapshot if another process is writing the file."""
     if store.snapshot is not None:
         log.info(f"{store.path} {store.snapshot}.")
 
@@ -127,9 +132,9 @@ def log_snapshot(store: Store) -> None:
 def open_with_numbers(
     path: Path, *, allowed_files: Sequence[Path] = (), threads: int = 0, numbers: bool = True
 ) -> Store:
-    """Open a results file to read, with numbers for all of its answers (all committed answers of a file being written).
+    """Open a results file for reading, with numbers for all committed answers.
 
-    Other arguments and errors: see ``Store``.
+    See ``Store`` for the other arguments and the errors.
 
     Args:
         numbers: whether to compute missing numbers, which takes a while for a running run.

@@ -1,4 +1,4 @@
-"""Scored answers of a results file in the form that benchmarks aggregate, with other columns that affect a score."""
+"""Reading of a results file's scored answers as arrays, which benchmarks aggregate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from lbx.base.number import INTERVAL_COLUMNS as WHOLE
 from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample
-from lbx.benchmarks.base.aggregates import Array, ScoreColumns, ScoredRows, first_overall, task_score
+from lbx.benchmarks.base.aggregates import Array, ScoreColumns, ScoredRows, overall_number, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import Store, Table
@@ -24,14 +24,14 @@ from lbx.results.views import MODE_OF_RUN
 from lbx.statistics.estimates import Interval, encode_labels
 
 INTERVAL_COLUMNS = tuple(name for name in WHOLE if name != "within")
-"""The views' columns of uncertainty, except the effect of further answers to the same samples."""
+"""Columns of the views that describe uncertainty, except the effect of further answers to the same samples."""
 RUN_COLUMNS = ("run_id", "model", "backend", "mode", "differs_in")
 
 
 RowsByTask = Mapping[str, ScoredRows]
-"""Answers in the data's order, by task in the paper's order.
+"""{task: scored answers in the data's order}, with the tasks in the paper's order.
 
-Samples lack document and references, which numbers do not need; the headline is the first score.
+Samples lack document and references, which numbers do not need. The headline is the first score.
 
 Columns in addition to those in ``Columns``: "score" (headline), "iteration", "reasoned", "output_hash" (0 unless
 requested), the columns in ``Samples`` and in ``_ANSWER_COLUMNS`` (NaN if unknown; booleans are 1 and 0).
@@ -56,7 +56,7 @@ _EVERY = """(
            '' AS question, '' AS language, 0 AS length, '' AS length_unit, '{}' AS meta
     FROM unknown
 )"""
-"""Samples, including those of imported failures, which have only names in the file."""
+"""Query for all samples, including samples of imported failures, of which the file contains only the names."""
 _NUMBERED = """
     SELECT asked.run, a.number AS sample, t.iteration, {columns}
     FROM {table} t JOIN (SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[]))) AS run) asked
@@ -81,10 +81,10 @@ _SAMPLES = """
 def read_scores(
     store: Store, runs: Collection[str] = (), benchmarks: Collection[str] = (), *, outputs: bool = False
 ) -> Mapping[tuple[str, str], RowsByTask]:
-    """Return {(run, benchmark): scored answers}, sorted by run; of the given runs and benchmarks, or of all.
+    """Read {(run, benchmark): scored answers}, sorted by run, of the given runs and benchmarks, or of all.
 
     Args:
-        outputs: whether to compute ``output_hash``, which reads every output.
+        outputs: whether to compute ``output_hash``, for which all outputs are read.
     """
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
     if (cached := _CACHE.get(store)) and cached.outputs >= outputs and cached.covers(names, benchmarks):
@@ -112,7 +112,7 @@ class _CachedScores(NamedTuple):
 
 
 _CACHE: WeakKeyDictionary[Store, _CachedScores] = WeakKeyDictionary()
-"""Last result for a file that is open read-only: a page has several reports on the same answers, or a subset."""
+"""{file that is open read-only: last result}, because a page contains several reports on the same answers."""
 
 
 def query_scores(
@@ -151,7 +151,7 @@ def query_scores(
 def _columns(
     score_rows: Mapping[str, Array], firsts: Array, answers: Mapping[str, Array], samples: Samples
 ) -> dict[str, Array]:
-    """Columns with one entry per answer; ``firsts`` are the indices of the answers' first score rows."""
+    """Build columns with a value per answer. ``firsts`` are the indices of the answers' first score rows."""
     ranks = answers["sample"]
     return {
         "run": answers["run"],
@@ -167,9 +167,9 @@ def _columns(
 
 
 class _ScoreArrays(NamedTuple):
-    """Scores of some answers: indices of metric names, and values, headline first.
+    """Scores of answers as arrays: indices of metric names, and values, headline first.
 
-    ``ends`` delimits each answer's scores.
+    The scores of an answer are between two consecutive ``ends``.
     """
 
     metrics: Sequence[str]
@@ -183,7 +183,7 @@ class _ScoreArrays(NamedTuple):
         return cls(metrics, score_rows["metric"][begin:end], score_rows["score"][begin:end], ends - begin)
 
     def by_metric(self) -> dict[str, tuple[Array, Array | None]]:
-        """Return {metric: (values, mask of the answers that have it)} for ``ScoreColumns``; no mask if all have it."""
+        """Return {metric: (values, mask of the answers with the metric)}, with None as the mask of all answers."""
         width, count = int(self.ends[1]), len(self.ends) - 1
         first = self.metric_indices[:width]
         if width * count == len(self.metric_indices) and (self.metric_indices.reshape(-1, width) == first).all():
@@ -218,7 +218,7 @@ def _scored_samples(
 
 
 def find_benchmark(benchmark: str) -> Benchmark | None:
-    """Find a benchmark by name; None for an invalid name, which another program may have written."""
+    """Find a benchmark by name. Returns None for an invalid name, which another program may have written."""
     try:
         return BENCHMARKS[benchmark]
     except KeyError:
@@ -226,7 +226,7 @@ def find_benchmark(benchmark: str) -> Benchmark | None:
 
 
 def headline_of(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> Number | None:
-    """A task's headline over some of its answers; a plain mean for a task unknown to lbx. None without answers."""
+    """Compute a task's headline, or a plain mean for a task unknown to lbx. Returns None without answers."""
     family = find_benchmark(benchmark) if rows else None
     if family and family.catalogue.has_task(task):
         return family.headline(task, rows)
@@ -234,35 +234,35 @@ def headline_of(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> Numb
 
 
 def benchmark_score(benchmark: str, tasks: RowsByTask, heads: Sequence[Number]) -> Number | None:
-    """A run's benchmark score: over the benchmark's own tasks, or the mean of the headlines of the tasks it has."""
+    """Compute a run's benchmark score over the benchmark's tasks, or the mean of the headlines of the run's tasks."""
     family = find_benchmark(benchmark)
     tasks_of_benchmark = {task: rows for task, rows in tasks.items() if family and family.catalogue.has_task(task)}
-    return first_overall(
+    return overall_number(
         family.groups(tasks_of_benchmark, averages_only=True) if family and tasks_of_benchmark else [], heads
     )
 
 
 def plain_numbers(rows: Sequence[ScoredSample]) -> list[Number]:
-    """Means of a task's metrics, headline first, for a task unknown to lbx."""
+    """Compute the means of a task's metrics, headline first, for a task unknown to lbx."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     return [score for metric in metrics for score in task_score(metric, rows, metric, None)]
 
 
 class Samples:
-    """Samples of the file in the order of their benchmark's paper and data; of some benchmarks, or of all.
+    """Samples of a results file in the order of papers and data, of some benchmarks or of all.
 
     Args:
-        unknown: include the samples of failures without a row in ``samples``.
+        unknown: whether to include the samples of failures without a row in ``samples``.
 
     Attributes:
         ranks: rank in that order, by sample number.
-        names: (benchmark, task) of each task in this order.
+        names: (benchmark, task)s in the order of their ranks.
         tasks: index in ``names``, by rank.
-        samples, clusters: by rank, as in ``Stratum``.
-        ids: number of the sample's name, by rank; equal names in other tasks have the same number.
-        documents: number of the document, by rank; number of the sample if its document is unknown.
-        labels: cluster, by rank; "" if unknown.
-        clustered, length, length_unit: by rank.
+        samples, clusters: as in ``Stratum``, by rank.
+        ids: number of the sample's name, by rank. Equal names in other tasks have the same number.
+        documents: number of the document, by rank, or number of the sample if the document is unknown.
+        labels: name of the cluster, by rank, or "" if unknown.
+        clustered, length, length_unit: columns by rank.
     """
 
     def __init__(self, store: Store, benchmarks: Sequence[str] = (), *, unknown: bool = False) -> None:
@@ -341,14 +341,14 @@ class Samples:
 
 
 def match_keys(rows: dict[str, Array], keys: Array) -> tuple[dict[str, Array], Array]:
-    """Keep rows with a key in ``keys`` (both sorted by key); also return each row's index in ``keys``."""
+    """Select the rows with a key in ``keys`` (both sorted by key), and return each row's index in ``keys``."""
     places = np.searchsorted(keys, rows["key"])
     present = np.append(keys, -1)[places] == rows["key"]
     return rows if present.all() else {name: column[present] for name, column in rows.items()}, places[present]
 
 
 def starts_of(*columns: Array) -> Array:
-    """Indices at which a group of equal values in the sorted columns starts."""
+    """Find the indices at which groups of equal values in sorted columns start."""
     if not len(columns[0]):
         return np.zeros(0, np.int64)
     changes = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
@@ -356,17 +356,17 @@ def starts_of(*columns: Array) -> Array:
 
 
 def runs_by_id(store: Store) -> dict[str, dict[str, Any]]:
-    """Return {run: row of its ``RUN_COLUMNS``, settings and, for a judge, rubric}."""
+    """Return {run: row with ``RUN_COLUMNS``, settings and, for a judge, rubric}."""
     return store.compute_once("named", lambda: {row["run_id"]: row for row in store.query(_NAMED).dicts()})
 
 
 def score_interval_columns(interval: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:
-    """Convert an interval to the views' columns."""
+    """Convert the interval of a score to the columns of the views."""
     return interval_columns(interval, family.scoring.cluster_name if family and clustered else "sample")
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Build a table from rows by column name; missing and non-finite values are NULL."""
+    """Build a table from rows by column name. Missing and non-finite values become None."""
     return Table(columns, [tuple(_finite(row.get(name)) for name in columns) for row in rows])
 
 

@@ -1,7 +1,7 @@
 """Scoring of outputs: during a run, at its end, and again later from stored outputs.
 
-Metrics are pure functions, so outputs are distributed over processes on all cores. Metrics that need similarities get
-them from an embedding model; each text is embedded once and stored in the results file.
+Metrics are pure functions, so outputs are distributed over processes on all cores. Similarities, which some metrics
+need, come from an embedding model. Each text is embedded once, and the vector is stored in the results file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lbx.results import ScoreRow, Store
 from lbx.results.file.caches import EmbeddedText, embedding_models, find_vectors, store_vectors
 from lbx.results.read.runs import set_metric_version
 from lbx.results.rows import stored_sample
-from lbx.results.scoring.adding_up import add_up, in_order, recompute_completed_samples
+from lbx.results.scoring.aggregation import aggregate_scores, recompute_completed_samples, sort_tasks
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -56,26 +56,26 @@ class ScoringInput(NamedTuple):
 
 
 class ScoringPool:
-    """Pool of scoring processes; a small number of outputs is scored in the current process.
+    """Pool of scoring processes. Few outputs are scored in the current process.
 
     Args:
         outputs: total number of outputs.
-        workers: number of processes; 0 for one per usable CPU.
+        processes: maximum number of processes, or None for a process per usable CPU.
 
     Raises:
-        UsageError: ``workers`` is above the limit.
+        UsageError: ``processes`` is above the limit.
     """
 
-    def __init__(self, outputs: int, workers: int = 0) -> None:
-        if workers > WORKERS:
-            raise UsageError(f"--workers must be at most {WORKERS:,}, not {workers:,}.")
-        workers = min(workers or usable_cpu_count(), outputs // _CHUNK + 1)
-        self._workers = workers if outputs >= FEWEST else 1
+    def __init__(self, outputs: int, processes: int | None = None) -> None:
+        if processes is not None and not 1 <= processes <= WORKERS:
+            raise UsageError(f"--processes must be from 1 to {WORKERS:,}, not {processes:,}.")
+        processes = min(processes or usable_cpu_count(), outputs // _CHUNK + 1)
+        self._processes = processes if outputs >= FEWEST else 1
         self._executor: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Self:
-        if self._workers > 1:
-            self._executor = worker_pool(self._workers, preload=_PRELOADED, initializer=_initialize_worker)
+        if self._processes > 1:
+            self._executor = worker_pool(self._processes, preload=_PRELOADED, initializer=_initialize_worker)
         return self
 
     def __exit__(
@@ -105,17 +105,17 @@ class ScoringPool:
                 yield future.result()
         except BrokenProcessPool as exc:
             raise LbxError(
-                f"One of the {self._workers} scoring processes was killed, perhaps because memory ran out. Tasks "
+                f"One of the {self._processes} scoring processes was killed, perhaps because memory ran out. Tasks "
                 "scored before that keep their new scores.",
-                fix="Score again, with fewer processes if memory is short: lbx score RESULTS --workers 1.",
+                fix="Score again, with fewer processes if memory is short: lbx score RESULTS --processes 1.",
             ) from exc
 
 
 @contextlib.contextmanager
 def _no_main_module() -> Iterator[None]:
-    """Keep new processes from importing the caller's main module.
+    """Prevent new processes from importing the caller's main module.
 
-    Scoring does not need it; importing it takes time, and a script without a main guard would run again.
+    Scoring does not need the module. Importing it takes time, and would run a script without a main guard again.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -131,7 +131,7 @@ def _initialize_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    """Exit when the parent is killed: a worker waiting for work cannot notice, with both ends of the queue open."""
+    """Exit when the parent is killed. A waiting worker cannot notice it otherwise: both ends of the queue are open."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -146,11 +146,11 @@ _BATCH = 256
 
 
 class Similarities:
-    """Maximum cosine similarity between a text and its references.
+    """Computation of the maximum cosine similarity between a text and its references.
 
     Args:
-        embedder: the model; None uses only stored vectors.
-        model: name of the model of stored vectors, without an embedder; None for the only model that has vectors of
+        embedder: embedding model, or None to use only stored vectors.
+        model: without an embedder, name of the model of stored vectors, or None for the only model with vectors of
             any of the answers.
         progress: called with the number of embedded texts and their total.
     """
@@ -163,16 +163,16 @@ class Similarities:
         progress: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> None:
         self._embedder = embedder
-        self._model = identity(embedder) if embedder else model
+        self._model = embedder_identity(embedder) if embedder else model
         self._progress = progress
 
     def compute(self, store: Store, comparisons: Sequence[SimilarityInput | None]) -> list[float | None]:
-        """Compute a float32 cosine for each of ``comparisons``; None if a vector is missing.
+        """Compute a float32 cosine for each of ``comparisons``, or None if a vector is missing.
 
-        Texts without a stored vector are embedded and stored first, in batches that are committed one by one.
+        Texts without a stored vector are embedded and stored first. Each batch is committed.
 
         Raises:
-            UsageError: the file has vectors of several models, and no model was chosen.
+            UsageError: the file contains vectors of several models, and no model was chosen.
             BackendError: the embedding model failed.
         """
         texts = {
@@ -207,13 +207,13 @@ class Similarities:
         return new_vectors
 
 
-def identity(embedder: Embedder) -> str:
-    """Name of an embedding model in the results file: equal names give equal vectors."""
+def embedder_identity(embedder: Embedder) -> str:
+    """Return the name of an embedding model for results files. Models with equal names give equal vectors."""
     return f"{embedder.info.name}/{embedder.info.fingerprint[:12]}"
 
 
 def _only_model(store: Store, texts: Sequence[str]) -> str | None:
-    """The model that embedded the answers; their references may also belong to other runs."""
+    """Find the model that embedded the answers. References may also belong to other runs."""
     models = embedding_models(store, list(map(sha256_text, texts)))
     if len(models) > 1:
         raise UsageError(
@@ -237,7 +237,7 @@ ScoringProgress = Callable[[int, int], None]
 
 
 def score_rows(run_id: str, key: SampleKey, benchmark: Benchmark, scores: Sequence[Score]) -> list[ScoreRow]:
-    """Convert one output's scores to rows; the first metric is the headline."""
+    """Convert the scores of an output to rows. The first metric is the headline."""
     return [
         ScoreRow(
             run_id, *key, score.metric, benchmark.metric_version, score.score, score.extracted,
@@ -252,15 +252,15 @@ class Rescoring:
     """Options of ``rescore``.
 
     Attributes:
-        run_ids: runs to score; all if empty.
-        similarities: source of similarities for metrics that need an embedding model.
-        workers: number of processes; 0 for one per usable core.
+        run_ids: runs to score, or () for all.
+        similarities: similarities for metrics that need an embedding model.
+        processes: maximum number of processes, or None for a process per usable CPU.
     """
 
     benchmarks: Mapping[str, Benchmark]
     run_ids: Sequence[str] = ()
     similarities: Similarities | None = None
-    workers: int = 0
+    processes: int | None = None
 
 
 def rescore(
@@ -271,11 +271,11 @@ def rescore(
 ) -> int:
     """Score stored outputs with the current metrics, replacing earlier scores.
 
-    Scores are committed task by task, so that an interrupted call loses only one task; the next reader computes its
-    numbers.
+    Scores are committed task by task, so that an interrupted call loses only one task. Missing numbers are computed
+    when the file is next read.
 
     Args:
-        warn: called with a sentence for each task that its benchmark does not have.
+        warn: called with a sentence for each task that its benchmark does not contain.
 
     Returns:
         Number of scored outputs.
@@ -298,23 +298,23 @@ def rescore(
         warn(f"{name}/{task}: {name} does not have this task, so its {outputs:,} outputs are not scored.")
     done, total = 0, sum(counts.values())
     progress(done, total)
-    with ScoringPool(total, rescoring.workers) as pool:
+    with ScoringPool(total, rescoring.processes) as pool:
         for run_id, name in sorted({key[:2] for key in counts}):
             benchmark = rescoring.benchmarks[name]
             family = _Family(benchmark, store, run_id, rescoring.similarities, pool)
-            for task in in_order(family.benchmark, (task for *run, task in counts if run == [run_id, name])):
+            for task in sort_tasks(family.benchmark, (task for *run, task in counts if run == [run_id, name])):
                 for count in family.rescore(task):
                     done += count
                     progress(done, total)
             set_metric_version(store, run_id, name, benchmark.metric_version)
-            add_up(store, run_id, benchmark)
+            aggregate_scores(store, run_id, benchmark)
     recompute_completed_samples(store, rescoring.benchmarks)
     return done
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """One run's outputs of one benchmark during rescoring."""
+    """Outputs of a run for a benchmark, during rescoring."""
 
     benchmark: Benchmark
     store: Store
@@ -323,13 +323,13 @@ class _Family:
     pool: ScoringPool
 
     def rescore(self, task: str) -> Iterator[int]:
-        """Score one task's outputs; yields the number of newly scored outputs, and commits all scores at the end."""
+        """Score the outputs of a task, yield the numbers of newly scored outputs, and commit all scores at the end."""
         benchmark = self.benchmark
         rows = list(self.store.samples(self.run_id, benchmark.name, task))
         samples = [stored_sample(benchmark.name, task, row) for row in rows]
         outputs = [row["output"] or "" for row in rows]
         inputs = [
-            ScoringInput(*three) for three in zip(samples, outputs, self._similarities(samples, outputs), strict=True)
+            ScoringInput(*values) for values in zip(samples, outputs, self._similarities(samples, outputs), strict=True)
         ]
         new_rows: list[ScoreRow] = []
         done = 0

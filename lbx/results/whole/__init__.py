@@ -1,1 +1,1 @@
-"""Operations on whole results files and runs: merge, extract, copy, rename, remove, score again."""
+"""Operations on whole results files and runs: merging, extraction, copying, renaming, removal, rescoring."""

@@ -1,9 +1,9 @@
 """Scoring of stored answers by the rules of another bundle's own benchmarks, into a new results file.
 
-An answer is scored if its document and its instructions are those of the new bundle, by hash. Other answers are kept
-with a mark and without scores: the new questions can be asked with ``lbx run``.
+An answer is scored if the hashes of the document and the instructions are those of the new bundle. Other answers are
+kept with a mark and without scores, and ``lbx run`` can ask the new questions.
 
-A task of an own benchmark then has two revisions: in the results file and in the bundle.
+A task of an own benchmark then exists in two revisions: in the results file and in the bundle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lbx.results.file.samples import differing_parts, rename_samples
 from lbx.results.file.texts import require_texts
 from lbx.results.rows import EARLIER, as_json
 from lbx.results.scoring.scores import Rescoring, rescore
-from lbx.results.whole.copies import copy_database
+from lbx.results.whole.commit_copies import copy_database
 from lbx.results.whole.edits import new_results_file
 
 
@@ -47,10 +47,10 @@ class TaskChanges:
 
     Attributes:
         rules: digests of the scoring rules in the file and in the bundle.
-        questions: {sample_id: names of the parts that differ}, of samples that differ.
+        questions: {sample_id: fields that differ}, of samples that differ.
         move_count: number of questions with another id.
         score_count, change_count, removal_count: numbers of answers with scores, to changed and to removed questions.
-        example: the first changed sample, and its difference.
+        example: the first changed sample, and the fields that differ.
     """
 
     name: str
@@ -97,7 +97,7 @@ class TaskChanges:
 
 @dataclass(frozen=True, slots=True)
 class TaskRevision:
-    """A task in a bundle, for the samples that a results file has.
+    """A task in a bundle, for the samples that a results file contains.
 
     Attributes:
         stored_rows, new_rows: rows of ``samples`` by id, in the file and in the bundle.
@@ -110,9 +110,9 @@ class TaskRevision:
     changes: TaskChanges
 
     def reason(self, sample_id: str, mode: Mode, instructions_sha256: str | None, *, is_known: bool) -> str:
-        """Names of the parts of a prompt that differ from the bundle's; "" if the prompt is the same.
+        """Name the fields of a prompt that differ from the bundle's prompt. Returns "" if the prompts are equal.
 
-        Unknown prompts, of imported and failed answers, count as the same if the samples do not differ.
+        Unknown prompts, of imported and failed answers, count as equal if the samples do not differ.
         """
         parts = [
             part for part in self.changes.questions.get(sample_id, ()) if part in ("document", "question", *ASKED_META)
@@ -122,7 +122,7 @@ class TaskRevision:
         return "instructions"
 
     def merged_rows(self, changed: Collection[str]) -> list[dict[str, Any]]:
-        """New rows of samples, with the earlier content of changed questions in their ``meta``."""
+        """Return the bundle's rows of samples, with the earlier content of changed questions in ``meta``."""
         rows = []
         for sample_id, row in self.new_rows.items():
             old = self.stored_rows[sample_id]
@@ -139,10 +139,10 @@ class TaskRevision:
 def read_revision(
     store: Store, bundle: Bundle, benchmark: str, task: str, modes: Collection[Mode] = ()
 ) -> TaskRevision:
-    """Compare a task's samples in a results file with the bundle's.
+    """Compare a task's samples in a results file with the samples in a bundle.
 
     Args:
-        modes: of the runs with answers to the task.
+        modes: modes of the runs with answers to the task.
 
     Raises:
         BundleError: the bundle lacks the task, or a data file is damaged.
@@ -172,15 +172,15 @@ def _meta(stored_row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rules_digest(language: str, meta: Mapping[str, Any]) -> str:
-    """Digest of the rules that score a sample; "" if it has none, as an imported row that the bundle lacked."""
+    """Compute the digest of the rules that score a sample, or "" without rules, as for an imported sample."""
     rules = {name: meta[name] for name in RULES if name in meta}
     return sha256_text(canonical_json([language, rules])) if rules else ""
 
 
 def moved_ids(store: Store, bundle: Bundle, benchmark: str, task: str) -> tuple[dict[str, str], dict[str, str]]:
-    """New ids of questions that have another id in the bundle, found by their content, and of those they replace.
+    """Find, by content, questions with another id in the bundle. Returns new ids for them, and for replaced questions.
 
-    Rows without ids are named by their position, so one new row moves all that follow it.
+    Lines without ids are named by their position, so that one new line changes the ids of all following lines.
     """
     names = [benchmark, task]
     sql = "SELECT * FROM samples WHERE (benchmark, task) = (?, ?) ORDER BY position, sample_id"
@@ -204,7 +204,7 @@ def moved_ids(store: Store, bundle: Bundle, benchmark: str, task: str) -> tuple[
 
 
 def _content(row: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
-    """Digest of what the model reads of a sample; "" if it is not known, as in imports."""
+    """Compute the digest of what the model reads of a sample, or "" if it is unknown, as for imports."""
     if not row["context_sha256"] and not (row["question"] and "metrics" in meta):
         return ""
     return sha256_text(canonical_json([row["context_sha256"], row["question"], meta.get("choices"), meta.get("turns")]))
@@ -212,7 +212,7 @@ def _content(row: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NewScores:
-    """Result of scoring by the rules of another bundle."""
+    """Scores that ``score_by_bundle`` wrote, and the changes of tasks that it found."""
 
     results: Path
     score_count: int
@@ -233,12 +233,12 @@ def score_by_bundle(
     *,
     runs: Sequence[str] = (),
     embedding: str | None = None,
-    workers: int = 0,
+    processes: int | None = None,
     listener: Listener | None = None,
 ) -> NewScores:
-    """Copy a results file and score the answers to a bundle's own benchmarks by its rules.
+    """Copy a results file, and score the answers to a bundle's own benchmarks by the bundle's rules.
 
-    The new file is written whole or not at all. Its other benchmarks keep their scores.
+    The new file is written whole or not at all. Scores of other benchmarks are copied.
 
     Args:
         runs, embedding: options of ``lbx.results.whole.changes.score``, which are refused.
@@ -276,13 +276,13 @@ def score_by_bundle(
                     command=as_command("lbx", "tasks", "--bundle", bundle.root),
                 )
             tasks = _take_tasks(store, bundle, names)
-            rules = Rescoring({name: BENCHMARKS[name] for name in names}, workers=workers)
-            progress = functools.partial(listener.counted, "outputs scored")
+            rules = Rescoring({name: BENCHMARKS[name] for name in names}, processes=processes)
+            progress = functools.partial(listener.counted, "Scoring", unit="outputs")
             return NewScores(output, rescore(store, rules, progress, listener.said), tasks)
 
 
 def refuse_new_rules(store: Store, bundle: Bundle) -> None:
-    """Raise UsageError if a bundle has other rules or questions than the file, which keeps one revision of them."""
+    """Raise UsageError if a bundle's rules or questions differ from the file's, which can store only one revision."""
     for name in _own_benchmarks(store, bundle):
         for task in _tasks(store, bundle, name):
             changes = read_revision(store, bundle, name, task).changes
@@ -301,19 +301,19 @@ def refuse_new_rules(store: Store, bundle: Bundle) -> None:
 
 
 def _own_benchmarks(store: Store, bundle: Bundle) -> list[str]:
-    """Own benchmarks that both the file and the bundle have."""
+    """List the own benchmarks that both the file and the bundle contain."""
     answered = {name for (name,) in store.query("SELECT DISTINCT benchmark FROM generations").rows}
     return [name for name in custom_names(bundle, reserved_names()) if name in answered]
 
 
 def _tasks(store: Store, bundle: Bundle, benchmark: str) -> dict[str, int]:
-    """{task: number of samples in the bundle} of tasks with answers."""
+    """Return {task: number of samples in the bundle} for the tasks with answers."""
     answered = store.query("SELECT DISTINCT task FROM generations WHERE benchmark = ?", [benchmark]).rows
     return {task.name: task.samples for task in BENCHMARKS[benchmark].tasks(bundle) if (task.name,) in answered}
 
 
 def _take_tasks(store: Store, bundle: Bundle, names: Sequence[str]) -> list[TaskChanges]:
-    """Replace samples by the bundle's, mark answers to other questions, and record the change in the runs."""
+    """Replace samples by the bundle's samples, mark answers to other questions, and record the change in the runs."""
     sql = "SELECT run_id, backend, settings FROM runs SEMI JOIN generations USING (run_id)"
     runs = {run: (_mode(json.loads(text)), backend == "import") for run, backend, text in store.query(sql).rows}
     changes: dict[str, TaskChanges] = {}
@@ -331,7 +331,7 @@ def _take_tasks(store: Store, bundle: Bundle, names: Sequence[str]) -> list[Task
 
 
 def _mode(settings: Any) -> Mode:
-    """Prompting options of a run that an own benchmark reads."""
+    """Read the prompting options that affect an own benchmark from a run's settings."""
     if not isinstance(settings, dict):  # another program may have written the file
         return PLAIN
     return Mode(no_context=settings.get("no_context") is True, rag=int(bool(settings.get("rag"))))
@@ -390,8 +390,7 @@ def _write_task(
 def _record(store: Store, bundle: Bundle, names: Sequence[str], changes: Mapping[str, TaskChanges]) -> None:
     """Record the earlier bundle and rules in the runs.
 
-    A run whose answers all belong to these tasks becomes a run of the bundle. Others keep the bundle they were asked
-    from.
+    A run whose answers all belong to these tasks becomes a run of the new bundle. Other runs keep their old bundle.
     """
     counts = {f"{name}/{task}": count for name in names for task, count in _tasks(store, bundle, name).items()}
     sql = """

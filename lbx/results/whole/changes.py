@@ -1,4 +1,4 @@
-"""Changes of the runs that a results file has, and new scores of their outputs, optionally by an embedding model."""
+"""Changes of the runs in a results file: renaming, removal, and new scores of outputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lbx.results.file.texts import require_texts
 from lbx.results.read.runs import resolve_runs
 from lbx.results.scoring.scores import Rescoring, Similarities, rescore
 from lbx.results.whole.bundle_rules import refuse_new_rules, score_by_bundle
-from lbx.results.whole.copies import exclusive_lock
+from lbx.results.whole.commit_copies import exclusive_lock
 from lbx.results.whole.edits import (
     Dependents,
     find_dependents,
@@ -44,10 +44,10 @@ from lbx.results.whole.edits import (
 
 @contextmanager
 def open_for_changes(results: Path) -> Iterator[Store]:
-    """Open a results file to change its runs, while no other process writes it or a copy of it.
+    """Open a results file to change the runs in it, while no other process writes the file or a copy of the file.
 
     Raises:
-        StoreError: it does not exist, is in use, or is not a results file.
+        StoreError: the file does not exist, is in use, or is not a results file.
     """
     Store(results, read_only=True).close()  # opening another database for writing would create tables in it
     with exclusive_lock(results.resolve()), Store(results) as store:
@@ -58,20 +58,20 @@ def _refuse_journal(results: Path) -> None:
     if (journal := journal_of(results)).exists():
         raise StoreError(
             f"{journal} names runs of {results} in ratings that are not in the file yet.",
-            fix="Move them into the file first.",
+            fix="Move these ratings into the results file first.",
             command=as_command("lbx", "rate", results, "--collect"),
         )
 
 
 def rename_run(results: Path, old: str, new: str) -> str:
-    """Rename a run or a judge, in one transaction; returns its old name.
+    """Rename a run or a judge, in one transaction. Returns the old name.
 
     Args:
-        old: its name, a prefix of it, or its model; see ``lbx.results.read.runs.match_runs``.
+        old: name of the run, beginning of the name, or the run's model; see ``lbx.results.read.runs.match_runs``.
 
     Raises:
         UsageError: the run does not exist, or the new name exists or is reserved.
-        StoreError: see ``open_for_changes``; or a journal has ratings for the file.
+        StoreError: the file cannot be opened (see ``open_for_changes``), or a journal contains ratings for the file.
     """
     fields_of(RunSpec)["name"].check(new)
     with open_for_changes(results) as store:
@@ -83,19 +83,19 @@ def rename_run(results: Path, old: str, new: str) -> str:
             rename_run_rows(connection, run, new)
             rename_rounds(connection, rounds)
             _rename_sets(store, sets_before)
-            opinions.add_up_all(store)
+            opinions.aggregate_all_opinions(store)
     return run
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalSummary:
-    """Result of a removal.
+    """What ``remove_runs`` removed.
 
     Attributes:
         runs: removed runs and judges.
-        judges: those of them that were left without a judgement.
+        judges: removed judges that were not named, but were left without a judgement.
         samples: number of removed questions and judges' rounds.
-        dependents: judgements and ratings that were removed, too, and numbers that were computed from them.
+        dependents: removed judgements and ratings of other judges and people, and numbers computed from them.
     """
 
     runs: Sequence[str]
@@ -105,15 +105,15 @@ class RemovalSummary:
 
 
 def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = False) -> RemovalSummary:
-    """Remove runs or judges with all their rows, in one transaction.
+    """Remove runs or judges with all rows that belong to them, in one transaction.
 
     Args:
-        names: their names; see ``lbx.results.read.runs.match_runs``.
-        with_dependents: also remove other judges' judgements and people's ratings of their answers.
+        names: names of runs or judges; see ``lbx.results.read.runs.match_runs``.
+        with_dependents: whether to remove other judges' judgements and people's ratings of the runs' answers, too.
 
     Raises:
         UsageError: a run does not exist, or judgements or ratings depend on it.
-        StoreError: see ``open_for_changes``; or a journal has ratings for the file.
+        StoreError: the file cannot be opened (see ``open_for_changes``), or a journal contains ratings for the file.
     """
     with open_for_changes(results) as store:
         _refuse_journal(results)
@@ -126,7 +126,7 @@ def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = 
             remove_ratings(connection, runs, [*dependents.ratings])
             samples = remove_run_rows(connection, [*runs, *judges])
             _rename_sets(store, sets_before)
-            opinions.add_up_all(store)
+            opinions.aggregate_all_opinions(store)
     return RemovalSummary([*runs, *judges], judges, samples, dependents)
 
 
@@ -166,7 +166,7 @@ def _check_new_name(store: Store, run: str, new: str) -> None:
 
 
 def _rename_sets(store: Store, ids_before: dict[str, str]) -> None:
-    """Rename sets of ratings whose names were the hashes of their contents, after a change of their contents."""
+    """Rename sets of ratings that were named by the hash of their contents, after the contents changed."""
     ids = content_set_ids(store)
     taken = {*ids}
     with store.transaction() as connection:
@@ -186,27 +186,28 @@ def score(
     embedding: str | None = None,
     bundle: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
-    workers: int = 0,
+    processes: int | None = None,
     threads: int | None = None,
     listener: Listener | None = None,
 ) -> int:
-    """Score stored outputs again, adding to the old scores; returns the number of scored outputs.
+    """Score stored outputs again with the current metrics, and replace their scores. Returns the number of outputs.
 
     Args:
-        runs: names of runs; empty means all.
-        embedding: card of the embedding model that computes half of the score of some tasks' answers.
-        bundle: where to look for its weights. Own benchmarks that the file and the bundle have must be the same.
+        runs: names of runs, or () for all.
+        embedding: card of the embedding model that computes half of the score of some tasks' answers, or the name of a
+            model whose vectors the file contains.
+        bundle: bundle with the embedding model's weights. Own benchmarks in both the file and the bundle must be equal.
         output: a new results file, with scores by the rules of the bundle's own benchmarks; see ``score_by_bundle``.
-        workers: processes; 0 means every core.
+        processes: maximum number of scoring processes, or None for a process per usable CPU.
 
     Raises:
-        LbxError: a run does not exist, the embedding model cannot be loaded, or the bundle has other rules or
-            questions than the file and there is no ``output``.
+        LbxError: a run does not exist, the embedding model cannot be loaded, or the bundle contains other rules or
+            questions than the file and no ``output`` is given.
     """
     path, opened = Path(results), Bundle(Path(bundle)) if bundle is not None else None
     if output is not None:
         return score_by_bundle(
-            path, Path(output), opened, runs=runs, embedding=embedding, workers=workers, listener=listener
+            path, Path(output), opened, runs=runs, embedding=embedding, processes=processes, listener=listener
         ).score_count
     require_file(path)
     with Store(path) as store:
@@ -215,7 +216,7 @@ def score(
         if opened is not None:
             refuse_new_rules(store, opened)
         return score_with(
-            store, embedding, run_ids=runs, workers=workers, bundle=opened, threads=threads, listener=listener
+            store, embedding, run_ids=runs, processes=processes, bundle=opened, threads=threads, listener=listener
         )
 
 
@@ -224,7 +225,7 @@ def score_with(
     embedding: str | None,
     *,
     run_ids: Sequence[str],
-    workers: int,
+    processes: int | None,
     bundle: Bundle | None = None,
     threads: int | None = None,
     listener: Listener | None = None,
@@ -236,9 +237,11 @@ def score_with(
     embedder = load_embedding_model(embedding, bundle, threads) if embedding and not is_stored else None
     stored = embedding if is_stored else None
     try:
-        similarities = Similarities(embedder, model=stored, progress=functools.partial(progress, "texts embedded"))
-        rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)
-        return rescore(store, rescoring, functools.partial(progress, "outputs scored"), listener.said)
+        similarities = Similarities(
+            embedder, model=stored, progress=functools.partial(progress, "Embedding", unit="texts")
+        )
+        rescoring = Rescoring(BENCHMARKS, run_ids, similarities, processes)
+        return rescore(store, rescoring, functools.partial(progress, "Scoring", unit="outputs"), listener.said)
     finally:
         if embedder:
             embedder.close()

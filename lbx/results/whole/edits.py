@@ -1,9 +1,9 @@
-"""Edits of stored runs: removal, new names, and files that are written whole.
+"""Edits of stored runs: removal, renaming, and results files that are written whole.
 
 - Removal of runs, with the judgements and ratings of their answers, in an open transaction.
-- New names of a run, of rounds and of sets of ratings, in every table that has the old ones.
-- Results files that are written whole or not at all: new ones, and copies without free blocks.
-- Rows of other runs and of people that are about a run.
+- Renaming of runs, rounds and sets of ratings, in all tables.
+- Results files that are written whole or not at all: new files, and copies without free blocks.
+- Search for judgements and ratings of a run's answers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from lbx.base.outputs import sync_folder, temporary_folder
 from lbx.base.processes import defer_signals
 from lbx.base.visible import as_command
 from lbx.results.file.contents import COLUMN_TYPES
-from lbx.results.file.inserting import change_json
+from lbx.results.file.inserting import update_json
 from lbx.results.file.opening import check_path, first_line
 from lbx.results.file.store import Store
-from lbx.results.whole.copies import exclusive_lock
+from lbx.results.whole.commit_copies import exclusive_lock
 
 _OLD = "lbx_source"
 
@@ -39,7 +39,7 @@ def new_results_file(path: Path) -> Iterator[Path]:
 
     Raises:
         UsageError: ``path`` exists.
-        StoreError: it cannot be written, or another process is about to write it.
+        StoreError: the file cannot be written, or another process is about to write it.
     """
     check_path(path)
     if path.exists() or path.is_symlink():
@@ -53,7 +53,7 @@ def new_results_file(path: Path) -> Iterator[Path]:
 
 
 def replace_file(path: Path, copy: Path) -> None:
-    """Replace a file by a copy in the same folder, or in one below it, and flush both to the disk."""
+    """Replace a file by a copy in the same folder, or in a subfolder, and flush file and folder to the disk."""
     with open_input(copy) as file:
         os.fsync(file.fileno())
     copy.replace(path)
@@ -61,12 +61,12 @@ def replace_file(path: Path, copy: Path) -> None:
 
 
 def rewrite_file(path: Path) -> tuple[int, int]:
-    """Replace a results file by a copy of its rows, whole or not at all; returns its sizes before and after, in bytes.
+    """Replace a results file by a copy without free blocks. Returns the sizes in bytes before and after.
 
-    The copy needs room next to the file. Ctrl-C and SIGTERM wait for the end.
+    The copy needs disk space next to the file. Ctrl-C and SIGTERM take effect at the end.
 
     Raises:
-        StoreError: the file is in use, or the disk is full; the file is then unchanged.
+        StoreError: the file is in use, or the disk is full. The file is then unchanged.
     """
     target = path.resolve()
     Store(path, read_only=True).close()  # opening another database for writing would create tables in it
@@ -98,14 +98,14 @@ def _replace_by_copy(target: Path, copy: Path) -> None:
 
 
 def rounds_on(runs: Collection[str]) -> str:
-    """SQL for the keys of judges' rounds, in the columns of ``samples``, on the answers of these runs."""
+    """Build the SQL for the keys, in columns of ``samples``, of judges' rounds on the answers of runs."""
     names = ", ".join(map(sql_literal, runs))
     about = f"run_id IN ({names}) OR against_run_id IN ({names})"
     return f"SELECT 'judge' AS benchmark, rubric AS task, round_id AS sample_id FROM rounds WHERE {about}"
 
 
 def read_rounds(store: Store, run_id: str) -> list[dict[str, Any]]:
-    """Rows of ``samples``: the rounds on a run's answers, each with its two answers, for every rubric of its judges."""
+    """Read the rows of ``samples`` of judges' rounds on a run's answers, with both answers and the rubric's hash."""
     return store.query(
         f"""
         SELECT a.*, d AS subject, coalesce(r.output, '') AS answer, coalesce(b.output, '') AS opponent, j.rubric_sha256
@@ -123,11 +123,11 @@ def read_rounds(store: Store, run_id: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Dependents:
-    """Rows about some runs that belong to others.
+    """Rows about some runs that belong to other runs or to people.
 
     Attributes:
-        judgements: {judge: number of its answers about these runs}, of judges that are not among them.
-        ratings: {set of ratings: number of people's ratings of these runs}, of sets that contain one of them.
+        judgements: {judge: number of judgements of these runs}, of judges that are not among the runs.
+        ratings: {set of ratings: number of people's ratings of these runs}, of sets that contain one of the runs.
         numbers: number of other runs' numbers that were computed from these judgements, from these ratings or by a
             judge among these runs.
     """
@@ -138,7 +138,7 @@ class Dependents:
 
 
 def find_dependents(store: Store, runs: Collection[str]) -> Dependents:
-    """Return the rows about these runs that belong to other runs and to people."""
+    """Count the rows about these runs that belong to other runs and to people."""
     judgements = store.query(
         "SELECT run_id, count(*) FROM generations "
         f"SEMI JOIN ({rounds_on(runs)}) USING (benchmark, task, sample_id) "
@@ -165,7 +165,7 @@ _ABOUT = "list_contains($1::VARCHAR[], {column})"
 
 
 def remove_judgements(connection: duckdb.DuckDBPyConnection, runs: Collection[str]) -> list[str]:
-    """Delete judges' rounds on the answers of runs; returns the judges that have no answer left."""
+    """Delete the judgements of the answers of runs. Returns the judges without a remaining judgement."""
     judged = f"(benchmark, task, sample_id) IN ({rounds_on(runs)})"
     judges = connection.execute(f"SELECT DISTINCT run_id FROM generations WHERE {judged} ORDER BY ALL").fetchall()
     for table in ("generations", "scores"):
@@ -175,7 +175,7 @@ def remove_judgements(connection: duckdb.DuckDBPyConnection, runs: Collection[st
 
 
 def remove_ratings(connection: duckdb.DuckDBPyConnection, runs: Collection[str], sets: Collection[str]) -> None:
-    """Delete ratings of the answers of runs, and those of their sets that have no other rating."""
+    """Delete the ratings of the answers of runs, and those of ``sets`` that contain no other rating."""
     rated = f"{_ABOUT.format(column='run_id')} OR {_ABOUT.format(column='against_run_id')}"
     connection.execute(f"DELETE FROM ratings WHERE {rated}", [list(runs)])
     in_sets = _ABOUT.format(column="set_id")
@@ -192,8 +192,8 @@ def remove_ratings(connection: duckdb.DuckDBPyConnection, runs: Collection[str],
     def remove_names(stored: Any) -> Any:
         return [name for name in stored if name not in runs] if isinstance(stored, list) else stored
 
-    change_json(connection, "rating_sets", "runs", remove_names)
-    change_json(connection, "rating_items", "meta", remove_answers)
+    update_json(connection, "rating_sets", "runs", remove_names)
+    update_json(connection, "rating_items", "meta", remove_answers)
     connection.execute(
         f"DELETE FROM rating_items WHERE {in_sets} AND json_array_length(meta->'answers') < "
         "(SELECT if(kind = 'pair', 2, 1) FROM rating_sets s WHERE s.set_id = rating_items.set_id) "
@@ -208,7 +208,7 @@ def remove_ratings(connection: duckdb.DuckDBPyConnection, runs: Collection[str],
 
 
 def remove_run_rows(connection: duckdb.DuckDBPyConnection, runs: Collection[str]) -> int:
-    """Delete runs with all their rows, and samples that no run, judge or set of ratings uses; returns their number.
+    """Delete runs with all their rows, and unused samples. Returns the number of deleted samples.
 
     Opinions in ``numbers`` must be computed again.
     """
@@ -222,7 +222,7 @@ def remove_run_rows(connection: duckdb.DuckDBPyConnection, runs: Collection[str]
         return {**hardware, "same_family_as": [name for name in family if name not in runs]}
 
     for table in ("runs", "sessions"):
-        change_json(connection, table, "hardware", remove_family)
+        update_json(connection, table, "hardware", remove_family)
     connection.execute("DELETE FROM numbers WHERE kind = 'opinion'")
     return _remove_unused_samples(connection)
 
@@ -252,7 +252,7 @@ _RUN_COLUMNS = [key for key in COLUMN_TYPES if key[1] in ("run_id", "against_run
 
 
 def rename_run_rows(connection: duckdb.DuckDBPyConnection, old: str, new: str) -> None:
-    """Change a run's name in all tables, in an open transaction. Opinions in ``numbers`` must be computed again."""
+    """Rename a run in all tables, in an open transaction. Opinions in ``numbers`` must be computed again."""
     for table, column in _RUN_COLUMNS:
         connection.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", [new, old])
 
@@ -272,21 +272,21 @@ def rename_run_rows(connection: duckdb.DuckDBPyConnection, old: str, new: str) -
         return {**value, **single, **lists, **nested}
 
     for table in ("runs", "sessions"):
-        change_json(connection, table, "hardware", rename_keys)
-    change_json(connection, "sessions", "spec", rename_keys)
-    change_json(connection, "rating_sets", "runs", rename_in_list)
-    change_json(connection, "rating_items", "meta", rename_keys)
+        update_json(connection, table, "hardware", rename_keys)
+    update_json(connection, "sessions", "spec", rename_keys)
+    update_json(connection, "rating_sets", "runs", rename_in_list)
+    update_json(connection, "rating_items", "meta", rename_keys)
 
 
 _ROUND_COLUMNS = {
     **dict.fromkeys(("samples", "generations", "scores"), ("benchmark = 'judge' AND task", "sample_id")),
     "rounds": ("rounds.rubric", "round_id"),
 }
-"""{table: its columns with the rubric and the name of a judge's round}."""
+"""{table: columns with the rubric and the name of a judge's round}"""
 
 
 def rename_rounds(connection: duckdb.DuckDBPyConnection, names: Mapping[tuple[str, str], str]) -> None:
-    """Change names of judges' rounds, in an open transaction.
+    """Rename judges' rounds, in an open transaction.
 
     Args:
         names: {(rubric, old name): new name}.
@@ -302,6 +302,6 @@ def rename_rounds(connection: duckdb.DuckDBPyConnection, names: Mapping[tuple[st
 
 
 def rename_rating_set(connection: duckdb.DuckDBPyConnection, old: str, new: str) -> None:
-    """Change the name of a set of ratings, in an open transaction."""
+    """Rename a set of ratings, in an open transaction."""
     for table in ("rating_sets", "rating_items", "ratings"):
         connection.execute(f"UPDATE {table} SET set_id = ? WHERE set_id = ?", [new, old])

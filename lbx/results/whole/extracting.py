@@ -1,6 +1,6 @@
-"""Copies of runs into a new results file, with or without their texts; and an audit of the texts in a file.
+"""Copying of runs into a new results file, with or without texts, and a search for texts in a file.
 
-Only the rows of the copy are ever written to the new file, so it has no free blocks with other texts.
+Only the rows of the copy are ever written to the new file, so that free blocks cannot contain other texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lbx.results.file.texts import (
     FACT_COLUMNS,
     IS_VERDICT,
     JUDGE,
-    LABEL_FORMS,
+    LABEL_PATTERNS,
     LONGEST_LABEL,
     MODEL,
     NO_TEXTS,
@@ -76,7 +76,7 @@ _CHOICES = f"""
     CREATE TEMP TABLE lbx_samples AS
     SELECT {_SAMPLE} FROM lbx_answers UNION SELECT {_SAMPLE} FROM rating_items SEMI JOIN lbx_sets USING (set_id);
 """
-"""Choice of the rows: those of the chosen runs, judgements and ratings on them, and the judges that gave these."""
+"""Statements that select the rows of the chosen runs, judgements and ratings of their answers, and the judges."""
 
 _ROWS = {
     "runs": "runs r SEMI JOIN lbx_runs USING (run_id)",
@@ -94,19 +94,19 @@ _ROWS = {
     "rating_items": "rating_items r SEMI JOIN lbx_sets USING (set_id)",
     "ratings": "lbx_ratings r",
 }
-"""{table: its rows in the copy}. Embeddings are a cache of vectors that a continued run computes again."""
+"""{table: SQL for the rows to copy}. Embeddings are left out, because a continued run computes them again."""
 
 
 @dataclass(slots=True)
 class ExtractSummary:
-    """Result of an extraction.
+    """What ``copy_runs`` copied.
 
     Attributes:
         runs, judges: names of the copied runs, and of the judges that were copied for their judgements.
         left_out: runs of the source that were not copied.
         rows: {table: rows in the new file}.
-        texts: texts in the new file, as in ``runs.texts``.
-        removed_facts: {"table.column": rows from which sentences among settings, hardware or notes were removed}.
+        texts: which texts the new file contains, as in ``runs.texts``.
+        removed_facts: {"table.column": rows from which sentences in settings, hardware or notes were removed}.
     """
 
     runs: list[str] = field(default_factory=list)
@@ -121,16 +121,16 @@ def copy_runs(store: Store, target: Path, runs: Sequence[str] = (), texts: str |
     """Copy runs into a new results file.
 
     Args:
-        store: source, open for reading, with ``target`` in its ``allowed_files``; temporary numbers are copied, too.
-        target: path without a file.
-        runs: names of runs and judges; all if empty.
-        texts: "none" to remove texts, "answers" to keep only the answers of models; None copies all.
+        store: source, open for reading, with ``target`` in the ``allowed_files``. Temporary numbers are copied, too.
+        target: path of the new file.
+        runs: names of runs and judges, or () for all.
+        texts: "none" to remove texts, "answers" to keep only the answers of models, or None to copy all texts.
 
     Raises:
-        StoreError: the file has no answers to keep, or the new file cannot be written.
+        StoreError: the source contains no answers to keep, or the new file cannot be written.
     """
     if texts == ANSWERS and texts_of(store) == NO_TEXTS:
-        raise StoreError(f"{removal_notice(store)} Its answers cannot be kept.", fix="Leave out --keep answers.")
+        raise StoreError(f"{removal_notice(store)} Its answers cannot be kept.", fix="Leave out --keep-answers.")
     every = [run for (run,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
     chosen = [*runs] or every
     parameters = {"runs": chosen, "everything": not runs}
@@ -179,7 +179,7 @@ def _copy_rows(connection: duckdb.DuckDBPyConnection, replacements: Mapping[str,
 
 
 def plain_columns(texts: str) -> dict[str, dict[str, str]]:
-    """Return {table: {column: SQL for its value without texts}}, for rows named ``r``; see ``add_plain_functions``.
+    """Return {table: {column: SQL for the value without texts}}, for rows named ``r``; see ``add_plain_functions``.
 
     Columns without texts are left out. A row without texts is unchanged.
 
@@ -220,7 +220,7 @@ def plain_columns(texts: str) -> dict[str, dict[str, str]]:
 
 
 def _text_hashes() -> str:
-    """SQL for ``samples.text_hashes``."""
+    """Build the SQL for ``samples.text_hashes``."""
     pairs = ", ".join(f"'{part}', {part_hash('r', part)}" for part in TEXT_PARTS)
     return f"json_merge_patch('{{}}', json_object({pairs}))"
 
@@ -237,7 +237,7 @@ class ColumnTexts:
 
     Attributes:
         rows: number of rows with a text.
-        size_bytes: their bytes in UTF-8, before compression.
+        size_bytes: bytes of the texts in UTF-8, before compression.
     """
 
     table: str
@@ -248,7 +248,7 @@ class ColumnTexts:
 
 
 def text_columns(store: Store) -> list[ColumnTexts]:
-    """Columns that hold texts, in the order of the schema; columns of other programs follow."""
+    """Find the columns that contain texts, in the order of the schema. Columns of other programs follow."""
     add_plain_functions(store)
     found = [
         text
@@ -271,11 +271,11 @@ def _texts(store: Store, table: str, column: str) -> Iterator[ColumnTexts]:
 
 
 def _texts_in_names(store: Store, table: str, column: str) -> Iterator[ColumnTexts]:
-    """Values without the known form of their column: sentences among facts, and others, which lbx never writes."""
+    """Find texts in columns of names and facts: sentences among facts, and values that lbx never writes."""
     name = quote_name(column)
     if column in FACT_COLUMNS.get(table, ()):
         yield from _count(store, table, column, FACT, f"{plain_function(table, column)}({name})[1] = '{CHANGED}'")
-    elif form := LABEL_FORMS.get((table, column)):
+    elif form := LABEL_PATTERNS.get((table, column)):
         is_text = f"NOT regexp_full_match({name}::VARCHAR, {sql_literal(form)})"
         if COLUMN_TYPES[table, column] == "VARCHAR":
             is_text = f"({is_text} OR length({name}) > {LONGEST_LABEL})"
@@ -283,7 +283,7 @@ def _texts_in_names(store: Store, table: str, column: str) -> Iterator[ColumnTex
 
 
 def _other_columns(store: Store) -> list[tuple[str, str]]:
-    """Columns of other programs that may hold a text."""
+    """List the columns of other programs that may contain a text."""
     rows = store.query(
         "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = ? AND schema_name = 'main' "
         "AND table_name IN (SELECT table_name FROM duckdb_tables() WHERE database_name = $1) "

@@ -1,4 +1,4 @@
-"""Merging of results files: each table by its primary key, one file at a time, inside DuckDB.
+"""Merging of results files: each table by the primary key, one file at a time, inside DuckDB.
 
 Equal rows in two files become one row. The file that is merged
 into counts as one of the files, and keeps its own rows. Aggregates (``numbers``) come from a file that has all of their
@@ -31,7 +31,7 @@ from lbx.results.file.contents import schema_version
 from lbx.results.file.identity import complete_samples, find_other_samples, joined_settings, setting_differences
 from lbx.results.file.store import Store
 from lbx.results.read.runs import metadata_of
-from lbx.results.rows import as_json, identity
+from lbx.results.rows import as_json, run_identity
 from lbx.results.schema import SCHEMA_VERSION
 
 ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
@@ -43,7 +43,7 @@ _MAY_DIFFER = {
     "scores": (),
     "retrievals": ("score",),
 }
-"""{table: columns in which two computations of the same result may differ}."""
+"""{table: columns in which two computations of the same result may differ}"""
 _KEYS = {
     "generations": ANSWER,
     "rounds": ("rubric", "round_id"),
@@ -59,7 +59,7 @@ _UNEQUAL = {
         for row in ("old", "new")
     ),
 }
-"""Comparison of columns that older versions of lbx left empty, or without token ids."""
+"""{column: SQL condition of a difference}, for columns that older versions of lbx left empty, or without token ids."""
 
 
 def _has_text(row: str) -> str:
@@ -68,24 +68,27 @@ def _has_text(row: str) -> str:
 
 
 def _weight(row: str) -> str:
-    """SQL weight of an answer; the heavier wins. With equal text, columns that older versions left empty count."""
+    """Build the SQL for the weight of an answer. Of two answers, the heavier is kept.
+
+    With equal texts, columns that older versions left empty decide.
+    """
     known_columns = f"({row}.output_ids IS NOT NULL)::INTEGER + ({row}.system_prompt IS NOT NULL)::INTEGER"
     text = _has_text(row)
     return f"({text}, CASE WHEN {text} THEN {known_columns} ELSE 0 END, {row}.created_at, coalesce({row}.error, ''))"
 
 
 class AnswersExistError(Exception):
-    """Some answers of a file are already in the store; its transaction must be restarted."""
+    """Error for answers of a file that are already in the store. The store's transaction must be restarted."""
 
 
 def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
     """Add answers and scores of an attached results file that shares no answer with the store.
 
-    Only keys are looked up, so that merging the parts of a run takes time in proportion to their answers; the queries
-    of ``merge_answers`` read the whole store again for each file.
+    Only keys are looked up, so that merging several files of a run takes time in proportion to their answers. The
+    queries of ``merge_answers`` read the whole store for each file.
 
     Raises:
-        AnswersExistError: the store already has one of the answers.
+        AnswersExistError: the store already contains one of the answers.
     """
     try:
         for table in ("generations", "scores"):
@@ -98,7 +101,7 @@ def merge_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path
     """Add answers and scores of the results file attached as ``source``, in an open transaction.
 
     Raises:
-        StoreError: it has another answer, or another score, under the same key.
+        StoreError: the file contains another answer, or another score, under the same key.
     """
     different = " OR ".join(_differences(connection, "generations").values())
     texts = f"{_has_text('old')} AND {_has_text('new')}"
@@ -132,13 +135,13 @@ def merge_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path
 
 
 def merge_equal_rows(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path) -> None:
-    """Add rows; rows with an existing key must be equal. Raises StoreError otherwise."""
+    """Add rows to a table. Raises StoreError if a row with an existing key differs from the stored row."""
     _refuse_other(connection, table, rows, path, "true")
     connection.execute(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {rows}")
 
 
 def _differences(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
-    """{column: SQL condition that it differs}."""
+    """Build {column: SQL condition that the column differs}."""
     columns = [row[0] for row in connection.execute(f"SELECT column_name FROM (DESCRIBE {table})").fetchall()]
     return {
         name: _UNEQUAL.get(name, f'old."{name}" IS DISTINCT FROM new."{name}"')
@@ -169,11 +172,11 @@ def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, 
 # Numbers
 
 NumberHashes = dict[tuple[str, str], int]
-"""{(run, benchmark): hash of the answers and scores behind its numbers}."""
+"""{(run, benchmark): hash of the answers and scores from which the numbers were computed}"""
 
 
 def number_hashes(connection: duckdb.DuckDBPyConnection, database: str = "") -> NumberHashes:
-    """Compute the hashes of the store, or of an attached file."""
+    """Compute the hashes of answers and scores in the store, or in an attached file."""
     prefix = f"{database}." if database else ""
     rows = connection.execute(
         f"""
@@ -192,11 +195,11 @@ def number_hashes(connection: duckdb.DuckDBPyConnection, database: str = "") -> 
 def merge_numbers(
     connection: duckdb.DuckDBPyConnection, source: str, hashes_before: NumberHashes, *, only_new_rows: bool
 ) -> NumberHashes:
-    """Delete numbers that lack the added rows of an attached file, and add its numbers that cover all rows.
+    """Delete numbers that do not cover the added rows of a file, and add numbers of the file that cover all rows.
 
     Args:
         hashes_before: hashes of the store before the rows were added.
-        only_new_rows: whether all rows of the file were added without replacing others (``add_new_answers``).
+        only_new_rows: whether all rows of the file were added without replacing rows (``add_new_answers``).
 
     Returns:
         Hashes of the remaining numbers.
@@ -244,11 +247,11 @@ class MergeState:
     """State of a merge.
 
     Attributes:
-        runs: {run: its files}, without the file that is merged into; [] if only that file has the run.
+        runs: {run: files with the run}, without the file that is merged into. [] if only that file contains the run.
         joined_runs: runs that were in more than one file.
-        rows: {table: number of rows in the file}.
+        rows: {table: number of rows in the merged file}.
         notes: tolerated differences, as sentences.
-        completed_tasks: (benchmark, task)s with samples that one file has more information on than another.
+        completed_tasks: (benchmark, task)s with samples on which a file contains more information than another.
         number_hashes: hashes of the data that the file's numbers were computed from.
     """
 
@@ -261,17 +264,17 @@ class MergeState:
 
 
 def merge_files(store: Store, sources: Sequence[Path], target: Path | None = None) -> MergeState:
-    """Copy the contents of results files into a new one.
+    """Merge results files into a new results file.
 
     Args:
-        store: new and without rows; opened with the other files in ``allowed_files``.
+        store: new file without rows, opened with the other files in ``allowed_files``.
         sources: results files of the current schema version that no process writes.
-        target: the file that they are merged into. It stays attached until the store is closed, so that other processes
-            cannot write to it.
+        target: file that the sources are merged into. It stays attached until the store is closed, so that other
+            processes cannot write to it.
 
     Raises:
-        StoreError: a file cannot be read or has another schema version; a run has other settings or another bundle in
-            two files; two rows contradict each other. None of that file's rows are in the store then.
+        StoreError: a file cannot be read or is of another schema version, a run was made with different settings or
+            bundles in two files, or two rows contradict each other. The store then contains no row of that file.
     """
     merging = MergeState()
     with store.transaction() as connection:
@@ -298,7 +301,7 @@ def merge_files(store: Store, sources: Sequence[Path], target: Path | None = Non
 
 @contextmanager
 def _attach_source(store: Store, source: Path) -> Iterator[None]:
-    """Attach a file; signals wait until all or none of its rows are added."""
+    """Attach a file. Signals take effect after all or none of the file's rows are added."""
     with defer_signals():
         try:
             store.attach(source, _SOURCE)
@@ -315,7 +318,7 @@ def _attach_source(store: Store, source: Path) -> Iterator[None]:
 
 
 def _refuse_other_texts(store: Store, source: Path) -> None:
-    """Raise StoreError if texts were removed from the attached file and not from the others, or vice versa."""
+    """Raise StoreError if texts were removed from the attached file and not from the other files, or vice versa."""
     texts = store.query(f"SELECT texts FROM runs UNION SELECT texts FROM {_SOURCE}.runs").rows
     if len(texts) > 1:
         raise StoreError(
@@ -326,7 +329,7 @@ def _refuse_other_texts(store: Store, source: Path) -> None:
 
 
 def _copy_target_rows(store: Store, connection: duckdb.DuckDBPyConnection, target: Path, merging: MergeState) -> None:
-    """Add the rows of the file that is merged into; its metadata of runs takes precedence."""
+    """Add the rows of the file that is merged into. The metadata of runs in this file takes precedence."""
     try:
         for run in _runs_in(store):
             name = run["run_id"]
@@ -364,7 +367,7 @@ def _merge_source(
 def _merge_rows(
     connection: duckdb.DuckDBPyConnection, source: Path, merging: MergeState, *, only_new_rows: bool
 ) -> None:
-    """Add a file's rows; with ``only_new_rows``, all of its answers were new and are already in the store."""
+    """Add a file's rows. With ``only_new_rows``, all answers of the file are new, and already in the store."""
     _merge_samples(connection, source, merging)
     merge_equal_rows(connection, "rounds", f"{_SOURCE}.rounds", source)
     if not only_new_rows:
@@ -401,7 +404,7 @@ def _merge_run(
 
 def _refuse_other_run(stored: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
     """Raise StoreError if two rows of the same name differ in anything that affects the numbers."""
-    before, now = identity(stored), identity(new)
+    before, now = run_identity(stored), run_identity(new)
     if names := setting_differences(stored, new):
         differences = "; ".join(f"{name} is {before.get(name)!r} and {now.get(name)!r}" for name in names)
         raise StoreError(
@@ -419,9 +422,9 @@ def _refuse_other_run(stored: Mapping[str, Any], new: Mapping[str, Any], first: 
 
 
 _STATUSES = ("running", "failed", "interrupted", "done")
-"""Order of precedence when runs are joined."""
+"""Statuses in order of precedence when runs are joined."""
 _FIRST = ("backend_version", "lbx_version", "hardware")
-"""Columns of joined runs that come from the part that began first."""
+"""Columns of joined runs whose values come from the run that began first."""
 
 
 def _join_runs(connection: duckdb.DuckDBPyConnection, stored: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -447,16 +450,16 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, stored: Mapping[str, Any],
 
 
 def _ending(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
-    """Status and end time of a run, from the rows of its parts."""
+    """Compute the status and the end time of a run that several files contain."""
     ends, statuses = [run["finished_at"] for run in runs], {run["status"] for run in runs}
     status = next((status for status in _STATUSES if status in statuses), runs[0]["status"])
     return status, None if None in ends else max(ends)
 
 
 def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mapping[str, Any]) -> tuple[str, Any]:
-    """Status and end time of a run after merging with the file that is merged into.
+    """Compute the status and the end time of a run after merging with the file that is merged into.
 
-    If one file has all answers of the run, its own state counts.
+    If a file contains all answers of the run, the state in this file counts.
     """
     parts = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
     tables = (f"{_SOURCE}.generations", "generations")
@@ -499,7 +502,7 @@ def _merge_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging:
 
 
 def _number_sessions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Renumber sessions by start time, since every file counts its own from 1.
+    """Renumber sessions by start time, since every file numbers sessions from 1.
 
     If a file was copied during a session, the finished session of a later copy wins.
     """

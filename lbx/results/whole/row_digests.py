@@ -1,4 +1,4 @@
-"""Digests of the rows of a run, computed inside DuckDB, to find rows that have changed since.
+"""Digests of the rows of a run, computed inside DuckDB, to find rows that have changed since an attestation.
 
 A digest is the start of the SHA-256 of an encoding that keeps every bit and has one reading: each value with its length
 in bytes before it, NULL as a mark of its own, a floating-point number by its 64 bits, JSON as the stored text, a list
@@ -26,7 +26,7 @@ from lbx.results.whole.extracting import plain_columns
 
 _BATCH = 5_000
 DIGITS, MARK_DIGITS = 32, 2
-"""Hex digits of a digest, and of a mark: the start of a single value's digest, which names the changed column.
+"""Hex digits of a digest, and of a mark, the start of a single value's digest, which shows which column changed.
 
 128 bits suffice: the salt is drawn after the data exist, so that no two rows can be prepared with the same digest.
 """
@@ -35,7 +35,7 @@ EXTRACTION_COLUMNS = frozenset(
 )
 """Columns that `lbx runs extract --without-texts` fills in place of texts."""
 PLAIN = "="
-"""In place of the digest of a value that `lbx runs extract --without-texts` keeps: the digest of the row covers it."""
+"""Stands for a value that `lbx runs extract --without-texts` keeps, which the digest of the row covers."""
 
 _ANSWERED = "SEMI JOIN (FROM generations WHERE run_id = $run) USING (benchmark, task, sample_id)"
 _RATED = "FROM ratings WHERE run_id = $run OR against_run_id = $run"
@@ -60,15 +60,15 @@ _ROWS: Mapping[str, str] = {
     "rating_items": f"SELECT *, [] AS about FROM rating_items SEMI JOIN ({_RATED}) USING (set_id, item)",
     "ratings": f"SELECT *, [run_id, against_run_id] AS about {_RATED}",
 }
-"""Query for the rows of a run in each table, with the other runs that a row is about.
+"""{table: query for the rows of a run, with the other runs that a row is about}
 
-Sessions, and vectors of texts, are not part of a run's results.
+Sessions and vectors of texts do not belong to a run's results.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """Columns of a table: its key; all columns, for the digest of the row; and texts, with digests of their own."""
+    """Columns of a table: of the key, all (``values``), and with texts, which get separate digests."""
 
     key: Sequence[str]
     values: Sequence[str]
@@ -90,21 +90,21 @@ COLUMNS: Mapping[str, TableColumns] = {
 
 
 def runs_with_rows(store: Store) -> set[str]:
-    """Names of the runs that a file has any result of, even without a row in ``runs``."""
+    """Find the names of all runs with rows in a file, even without a row in ``runs``."""
     tables = ("runs", "generations", "scores", "numbers")
     return {run for (run,) in store.query(" UNION ".join(f"SELECT run_id FROM {table}" for table in tables)).rows}
 
 
 def is_blank(table: str, column: str, text: str | None) -> bool:
-    """Whether a text of a line is what `lbx runs extract --without-texts` leaves of it."""
+    """Whether the digest of a text in a line is that of a text that `lbx runs extract --without-texts` removed."""
     return text in (None, PLAIN) or (table, column) == ("runs", "texts")
 
 
 def iterate_row_digests(store: Store, run_id: str, salt: str) -> Iterator[str]:
     """Yield a line of JSON for each row of a run, in ascending order of the lines' UTF-8 bytes.
 
-    A line is a list: table, key, other runs that the row is about, digest, marks of the columns, digests of the texts
-    (null for NULL, or ``PLAIN``).
+    A line is a list of the table, the key, the other runs that the row is about, the digest, the marks of the columns,
+    and the digests of the texts (null for NULL, or ``PLAIN``).
 
     Args:
         salt: mixed into every digest.
@@ -127,7 +127,7 @@ _PLAIN_COLUMNS = plain_columns(NO_TEXTS)
 
 
 def _encoded_rows(table: str) -> str:
-    """Rows of a table with the encodings of their values without texts, their keys, and the start of what is hashed."""
+    """Build the SQL for the rows of a table with encoded values without texts, keys, and the start of hashed texts."""
     columns, plain = COLUMNS[table], _PLAIN_COLUMNS.get(table, {})
     values = "".join(f', {plain.get(name, f"r.{quote_name(name)}")} AS "plain_{name}"' for name in columns.values)
     encoded = ", ".join(
@@ -165,7 +165,7 @@ def _text(table: str, column: str) -> str:
 
 
 def _encode(column: str, kind: str) -> str:
-    """SQL of a value's encoding, which is never the start of another value's."""
+    """Build the SQL for the encoding of a value, which is never the start of the encoding of another value."""
     value = f"to_json({quote_name(column)})" if kind == "VARCHAR[]" else quote_name(column)
     text = f"{value}::{'BIT::VARCHAR' if kind == 'DOUBLE' else 'VARCHAR'}"
     return f"CASE WHEN {quote_name(column)} IS NULL THEN 'N' ELSE strlen({text}) || ':' || {text} END"

@@ -1,4 +1,4 @@
-"""L-Eval's tables: closed and open tasks, and the boards of exams, F1, ROUGE and judges."""
+"""L-Eval's paper tables (closed and open tasks) and leaderboards (exams, F1, ROUGE, judges)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lbx.base.columns import Column, number_column
 from lbx.base.number import OVERALL, NumberKey, group_number, task_number
 from lbx.benchmarks.base.benchmark import MARKS
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     AnswerLengthRule,
     Board,
@@ -33,7 +33,7 @@ def _table_cell(key: NumberKey) -> TableCell | None:
 
 
 def _average_heading(key: NumberKey) -> str:
-    """Return the metric, or "closed", because all its averages share a column."""
+    """Heading of an average: the metric, or "closed"."""
     if key.grouping == "open":
         return key.metric
     return key.grouping if key.name == OVERALL else f"{key.grouping} {key.name}"
@@ -56,7 +56,7 @@ _JUDGES = {"gpt-4": ("LLM",), "gpt-3.5": ("LLM", "human")}
 
 
 def _protocol_value(column: str) -> Callable[[Sequence[BoardEntry]], object]:
-    """Return a function that finds a protocol column's value, from the run's settings or its metadata."""
+    """Make a function that finds the value of a protocol column in a run's settings or metadata."""
 
     def value_of(models: Sequence[BoardEntry]) -> object:
         entry, about = models[0], models[0].attributes
@@ -88,7 +88,7 @@ def _lengths_of_tasks(tasks: Sequence[str]) -> AnswerLengthRule:
 
 
 def _lengths_of_marks(marks: Sequence[str]) -> AnswerLengthRule:
-    """Count answers to questions with these marks, or with copies that have them."""
+    """Count answers to questions that have, or are copied with, one of these marks."""
     return AnswerLengthRule(
         _WORDS,
         lambda _, meta_values: meta_values[0] in marks or any(f'"{mark}"' in (meta_values[1] or "") for mark in marks),
@@ -96,15 +96,15 @@ def _lengths_of_marks(marks: Sequence[str]) -> AnswerLengthRule:
 
 
 def _board(
-    title: str, columns: Sequence[Column], parts: Sequence[BoardPart], words: AnswerLengthRule | None = None
+    title: str, columns: Sequence[Column], parts: Sequence[BoardPart], length_rule: AnswerLengthRule | None = None
 ) -> Board:
-    columns = (MODE, *_PROTOCOL_COLUMNS, *columns, *((_LENGTH,) if words else ()))
+    columns = (MODE, *_PROTOCOL_COLUMNS, *columns, *((_LENGTH,) if length_rule else ()))
     return Board(
         f"L-Eval: {title}",
         columns,
         parts,
-        by=best_of("average" if "average" in parts[0].numbers else "win_rate"),
-        words=words,
+        rank_by=best_of("average" if "average" in parts[0].numbers else "win_rate"),
+        length_rule=length_rule,
     )
 
 

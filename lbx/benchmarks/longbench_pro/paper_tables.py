@@ -1,14 +1,14 @@
-"""LongBench Pro's tables: the leaderboard, dimensions of questions, several tries, and published figures.
+"""LongBench Pro's report, paper tables, leaderboards and layout of published scores.
 
-LongBench Pro's report: averages, best of n and pass@n, over everything and by five properties of a question.
+The report consists of averages, best of n and pass@n, over all questions and by five properties of a question.
 
 Source: caskcsg/longcontext, LongBench-Pro/modules/{evaluation,utils}.py at 88fbeb85 (Evaluator.metric_summary); the
-numbers come in its order and are equal to its file, to the digit, if the rows are in the same order.
+numbers come in its order and equal those in its file, to the digit, if the rows are in the same order.
 
-Runs with rows missing (a limit, failed generations) are aggregated as in the official code: a question's average
-is over the iterations it has, and a question without any of the first n has no part in bon@n and pass@n. Numbers
-over empty sets are left out. The official code stops if a category has no question at all, and then has no
-numbers: ``official`` is None throughout.
+Runs with missing rows (a limit, failed generations) are aggregated as in the official code: a question's average is
+over the iterations that exist, and a question without any of the first n does not count in bon@n and pass@n. Numbers
+over empty sets are left out. The official code stops if there is no question of a category. Then it gives no numbers,
+and ``official`` is None throughout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lbx.base.columns import Column, number_column
 from lbx.base.number import OVERALL, Number, NumberKey, group_number
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.base.aggregates import ScoredRows, estimate, mean
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     Board,
     BoardEntry,
     BoardPart,
@@ -33,14 +33,14 @@ from lbx.benchmarks.base.layout import (
     HeatMap,
     LineChart,
     Paper,
-    PublishedFigures,
+    PublishedScores,
     RadarChart,
     TableCell,
     best_of,
-    by_group,
+    cell_by_grouping,
     file_names,
     first_value,
-    thousands,
+    format_window,
 )
 from lbx.benchmarks.longbench_pro.tasks import LIMITS
 
@@ -48,7 +48,7 @@ PASS_SUMMARY = 0.65
 """Score that a summary must exceed to pass; other answers must score 1."""
 
 HEADLINES = ("summary", "rouge_l", "ndcg", "pairwise_accuracy", "accuracy", "f1", "subem")
-"""Headline metrics by priority: the first that a row has counts."""
+"""Headline metrics by priority: the first of them among a row's scores counts."""
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "length": ("8k", "16k", "32k", "64k", "128k", "256k"),
@@ -69,7 +69,7 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     ),
     "language": ("Chinese", "English"),
 }
-"""The groupings and their groups, in the official order. A question of any other group counts in "overall" only."""
+"""{grouping: groups}, in the official order. A question of any other group counts in "overall" only."""
 
 OVERALL_AVERAGE = group_number(OVERALL, metric="average")
 
@@ -107,12 +107,12 @@ class _ReportRows:
     """Inputs of the report.
 
     Attributes:
-        rows: all rows; an answer's ``place`` is an index into these.
-        items: every row that has a score, by its question's position in the data, then by iteration.
-        averages: one for each question, over its iterations.
-        answers: inputs of the averages: every row if all questions have equally many, else the averages.
-        best: best[n - 1] has the best of each question's first n iterations; a tie goes to the earlier.
-        official: whether the official code gets so far.
+        rows: all rows, to which ``_ScoredAnswer.row_index`` refers.
+        items: every row with a score, by the question's position in the data, then by iteration.
+        averages: the average of each question over its iterations.
+        answers: inputs of the averages: every row if all questions have the same number, or else the averages.
+        best: best[n - 1] lists the best of the first n iterations of each question. A tie goes to the earlier one.
+        official: whether the official code would give numbers.
     """
 
     rows: ScoredRows
@@ -124,18 +124,18 @@ class _ReportRows:
 
 
 def group_scores(tasks: Mapping[str, Sequence[ScoredSample]], *, with_tries: bool = True) -> list[Number]:
-    """Return the report over the answers in the data's order."""
+    """Compute the report over tasks' answers, sorted in the data's order."""
     return report(_in_order(tasks), tries=with_tries)
 
 
 def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[Number]:
-    """Return metrics "average", "iteration 1".., "bon@1".., "pass@1"..; ``n`` counts questions.
+    """Compute the metrics "average", "iteration 1".., "bon@1".., "pass@1".. of the report. ``n`` counts questions.
 
-    Only "overall" has iterations and pass@n. A number that includes a summary without similarity is
-    partial and has no official value. Sums are computed in the rows' order, which affects their last digit.
+    Iterations and pass@n exist only for "overall". A number that includes a summary without similarity is partial and
+    has no official value. Sums are computed in the rows' order, which affects the last digit.
 
     Args:
-        tries: whether to include other metrics than "average"; without them no number is official.
+        tries: whether to include other metrics than "average". Without them no number is official.
     """
     report_rows = _report_rows(ScoredRows.of(rows), tries=tries)
     if not report_rows.items:
@@ -159,7 +159,7 @@ def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[Number]:
 
 
 def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
-    """Return the category at which the official code stops with a KeyError, because it has no question."""
+    """Find the category without a question, at which the official code stops with a KeyError, or None."""
     return _missing_group(_report_rows(_in_order(tasks)))
 
 
@@ -186,7 +186,7 @@ def _report_rows(rows: ScoredRows, *, tries: bool = True) -> _ReportRows:
 
 
 def headline(row: ScoredSample) -> float | None:
-    """Return the score that the report counts for an answer; None without one."""
+    """Score that the report counts for an answer, or None without one."""
     return next((row.scores[name] for name in HEADLINES if name in row.scores), None)
 
 
@@ -294,15 +294,15 @@ def _number(dimension: str, value: str) -> NumberKey | None:
     return group_number(_GROUPINGS[dimension], value, metric="average") if dimension in _GROUPINGS else None
 
 
-def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     key = _number(row["dimension"], row["value"])
     return [(f"{row['model']} ({row['mode']})", key, row["score"])] if key else []
 
 
-# Files of published figures have a row for each number, in 0..1: benchmark,model,mode,dimension,value,score
-PUBLISHED = PublishedFigures(
+# Files of published scores have a row for each number, in 0..1: benchmark,model,mode,dimension,value,score
+PUBLISHED = PublishedScores(
     columns=("mode", "dimension", "value", "score"),
-    figures=_figures,
+    scores_of_row=_scores_of_row,
     means=tuple(
         (OVERALL_AVERAGE, {group_number(name, group, metric="average"): 0 for group in CATEGORIES[name]})
         for name in ("length", "requirement", "difficulty", "language")
@@ -311,7 +311,7 @@ PUBLISHED = PublishedFigures(
 
 
 def _table_cell(key: NumberKey) -> TableCell | None:
-    return TableCell(OVERALL, "", key.metric) if key.grouping == OVERALL else by_group(key)
+    return TableCell(OVERALL, "", key.metric) if key.grouping == OVERALL else cell_by_grouping(key)
 
 
 PAPER = Paper(
@@ -347,11 +347,11 @@ def _window(entry: BoardEntry) -> str | None:
 
 
 def _prompt_limit(models: Sequence[BoardEntry]) -> str | None:
-    return thousands(max((limit for entry in models if (limit := _limit(entry))), default=None))
+    return format_window(max((limit for entry in models if (limit := _limit(entry))), default=None))
 
 
 def _limit(entry: BoardEntry) -> int | None:
-    """Return the number of tokens to which prompts are cut."""
+    """Number of tokens to which prompts are cut, or None if unknown."""
     if entry.run_id is None:
         match = re.fullmatch(r"(\d+)", entry.attributes.get("context", ""))
     elif not entry.attributes["made"]:
@@ -364,18 +364,18 @@ def _limit(entry: BoardEntry) -> int | None:
 
 
 def _model_label(entry: BoardEntry) -> str:
-    """Return a model's name as in the authors' app: with the way it was asked."""
+    """Name of a model as in the authors' app, followed by "(thinking)" or "(nonthinking)"."""
     way = "(thinking)" if entry.reasons else "(nonthinking)"
     return f"{entry.model} {way}" if entry.run_id else f"{entry.model.removesuffix('*')} {way}*"
 
 
 def _answer_board(title: str, columns: Sequence[Column], numbers: Mapping[str, NumberKey], *charts: Chart) -> Board:
-    """Return a table with a row for each model and mode of asking."""
+    """Make a leaderboard with a row for each model and mode."""
     return Board(
         f"LongBench Pro: {title} (percent)",
         columns,
         [BoardPart({**numbers, _RANK_KEY: OVERALL_AVERAGE})],
-        by=best_of(_RANK_KEY),
+        rank_by=best_of(_RANK_KEY),
         keeps_empty=True,
         model_label=_model_label,
         charts=charts,
@@ -414,7 +414,7 @@ BOARDS = Boards(
                 number_column("thinking", "Thinking Score", "percent"),
             ),
             [BoardPart({"nonthinking": OVERALL_AVERAGE}, {"thinking": OVERALL_AVERAGE})],
-            by=best_of("nonthinking", "thinking"),
+            rank_by=best_of("nonthinking", "thinking"),
             pairs_modes=True,
             keeps_empty=True,
         ),

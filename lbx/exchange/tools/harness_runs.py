@@ -1,4 +1,4 @@
-"""Answers of an evaluation harness to LongBench, with its own scores and a verdict for each task."""
+"""Answers of an evaluation harness to LongBench, with the harness's scores and a verdict for each task."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HarnessRun:
-    """Answers read from a harness's files, in a form that matches them with a bundle's samples."""
+    """Answers read from a harness's files, with the prediction format that matches them with a bundle's samples."""
 
-    form: PredictionFormat
-    reading: PredictionFiles
+    prediction_format: PredictionFormat
+    prediction_files: PredictionFiles
     harness: Harness
     notes: Sequence[str] = ()
 
@@ -33,14 +33,14 @@ def judge_task(
     unknowns: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> HarnessTask:
-    """Return the task with its verdict and the reasons.
+    """Add the verdict and the reasons to a task.
 
     Args:
-        obstacles: reasons why its numbers are not comparable.
+        obstacles: reasons why the task's numbers are not comparable.
         gaps: missing facts without which there is no verdict.
         differences: known differences from the official script.
         unknowns: facts that the files do not record, and that the verdict leaves open.
-        remarks: further reasons for a difference between the harness's score and lbx's.
+        remarks: further reasons for a difference between the scores of the harness and of lbx.
     """
     verdict: Verdict = (
         "not comparable" if obstacles else "unknown" if gaps else "differs" if differences else "comparable"

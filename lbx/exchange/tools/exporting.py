@@ -9,10 +9,10 @@ from pathlib import Path
 from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.exchange.exporting import ExportSummary, write_files
-from lbx.exchange.field.every_eval_ever import every_eval_ever_files
-from lbx.exchange.field.inspect_log import inspect_files
-from lbx.exchange.field.lm_eval import lm_eval_files
-from lbx.exchange.field.run_records import RunRecord, read_run
+from lbx.exchange.tools.every_eval_ever import every_eval_ever_files
+from lbx.exchange.tools.inspect_log import inspect_files
+from lbx.exchange.tools.lm_eval import lm_eval_files
+from lbx.exchange.tools.run_records import RunRecord, read_run
 from lbx.results import Store
 from lbx.results.scoring.reading import add_missing_numbers
 
@@ -38,11 +38,11 @@ def export_for_tool(
     """Write tasks' numbers and answers of runs as files of another tool, with a notice if they contain references.
 
     Args:
-        format_name: one of ``lbx.benchmarks.registry.EXPORT_FORMATS``.
+        format_name: name in ``lbx.benchmarks.registry.EXPORT_FORMATS``.
 
     Raises:
-        UsageError: a run is unknown or has nothing to export, two runs need the same file, or a file already exists.
-        LbxError: the disk is full or the folder cannot be written; no file has changed then.
+        UsageError: a run is unknown or contains no numbers, two runs need the same file, or a file already exists.
+        LbxError: the disk is full or the folder cannot be written. All files are then unchanged.
     """
     add_missing_numbers(store)
     files: dict[str, Iterable[str]] = {}

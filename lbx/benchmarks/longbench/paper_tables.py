@@ -1,22 +1,20 @@
-"""LongBench's and LongBench-E's tables: tasks and categories by language, the radar, curves by length.
+"""LongBench's and LongBench-E's averages, paper tables, leaderboards and curves by length.
 
-LongBench's averages over tasks, as in the authors' tables.
+The score of a category is the mean of its tasks' scores, and an overall score is the mean of the categories' scores, so
+that a category of two tasks weighs as much as a category of four. There are three tables: English, Chinese (both with
+the two code tasks) and all tasks together. For LongBench-E there are the same tables per bucket of length.
 
-A category's figure is the mean of its tasks' figures; an overall figure is the mean of the categories', so that a
-category of two tasks weighs as much as a category of four. The tables are three: English, Chinese (both with the two
-code tasks) and all tasks together. LongBench-E has the same per bucket of length.
+eval.py prints none of these averages. They are means of the numbers that it prints with two decimals, and are rounded
+to one decimal, as in the tables. ``official`` is None as long as a task or a category is missing.
 
-eval.py prints none of these. They are means of the numbers that it prints, with two decimals, and have one decimal, as
-in the tables; ``official`` is None as long as a task or a category is missing.
-
-LongBench's score by length in its authors' first form (the README of July 2023), of plain LongBench and of E.
+The curves are the score by length as the authors first showed it (README of July 2023), of plain LongBench and of E.
 
 A task scores x at a length and y at all lengths: its relative score there is x / y - 1, and the mean of that over tasks
 is moved to 0 at 0-4k. So a point is the mean of (x - x at 0-4k) / y. The authors' scripts and figures do not show how
 their numbers were rounded: these are computed from the scores themselves, and rounded for display.
 
-A task counts if it has ``MIN_ANSWERS`` answers at each length: every task counts alike, and plain LongBench has tasks
-with one text below 4,000 words, and a single such answer would move the mean by tens of points.
+A task counts if there are ``MIN_ANSWERS`` answers to it at each length. All tasks weigh the same, and in some tasks of
+plain LongBench only one document is shorter than 4,000 words, so a single answer would move the mean by tens of points.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import numpy as np
 from lbx.base.columns import Column, number_column
 from lbx.base.number import OVERALL, Number, NumberKey, group_number
 from lbx.benchmarks.base.aggregates import Average, ScoredRows, question_means
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
     BoardEntry,
@@ -47,18 +45,18 @@ from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, kind_of
 from lbx.statistics.estimates import Codes, Estimate, Floats, Interval, Stratum, interval
 
 RELATIVE, RELATIVE_E = "relative", "relative_e"
-"""Groupings of the relative curves of LongBench and of LongBench-E; the second has a table."""
+"""Groupings of the relative curves of LongBench and of LongBench-E. Only the second is also a paper table."""
 _CATEGORIES = tuple(dict.fromkeys(kind.category for kind in TASKS.values()))
 
 TaskNumbers = Mapping[str, Mapping[str, Number]]
 """{task: {metric: number}}."""
 
 _EARLY = frozenset({"samsum", "multi_news"})
-"""Tasks that are missing in the early release, which had nq."""
+"""Tasks that are missing in the early release, which included nq."""
 
 
 def groups(numbers: TaskNumbers) -> list[Number]:
-    """Return every group that has a task: "category", "category_en", "category_zh", "language", "overall", then E's."""
+    """Average the tasks by "category", "category_en", "category_zh", "language" and "overall", and those of E."""
     plain = {task: results for task, results in numbers.items() if not task.endswith("_e")}
     in_e = {task: results for task, results in numbers.items() if task.endswith("_e")}
     return [*_plain(plain), *_e(in_e)]
@@ -74,12 +72,12 @@ def _plain(numbers: TaskNumbers) -> Iterator[Number]:
             tables[f"_{language}"] = _categories(heads, members)
     for suffix, table in tables.items():
         for category, average in table.items():
-            yield average.group(f"category{suffix}", category)
+            yield average.to_group_number(f"category{suffix}", category)
     for language in ("en", "zh"):
         if overall := _overall(tables.get(f"_{language}", {})):
-            yield overall.group("language", language)
+            yield overall.to_group_number("language", language)
     if overall := _overall(tables[""]):
-        yield overall.group("overall", "all")
+        yield overall.to_group_number("overall", "all")
 
 
 def _e(numbers: TaskNumbers) -> Iterator[Number]:
@@ -91,10 +89,10 @@ def _e(numbers: TaskNumbers) -> Iterator[Number]:
     for category in _CATEGORIES:
         for bucket, table in tables.items():
             if category in table:
-                yield table[category].group("category_e", category, bucket)
+                yield table[category].to_group_number("category_e", category, bucket)
     for bucket, table in tables.items():
         if overall := _overall(table):
-            yield overall.group("overall_e", "all", bucket)
+            yield overall.to_group_number("overall_e", "all", bucket)
 
 
 def _categories(heads: Mapping[str, Number], tasks: Collection[str]) -> dict[str, Average]:
@@ -112,11 +110,11 @@ def _overall(table: Mapping[str, Average]) -> Average | None:
 
 
 MIN_ANSWERS = 10
-"""Number of answers that a task needs at each length."""
+"""Number of answers at each length that a task needs to count in a curve."""
 
 
 def curves(tasks: Mapping[str, ScoredRows]) -> dict[str, LengthCurve]:
-    """Return LongBench's and E's curves; a curve needs a task with enough answers at each length."""
+    """Curves by length of LongBench and of E, as far as any task has enough answers at each length."""
     longbench_tasks = {name: rows for name, rows in tasks.items() if name.removesuffix("_e") in TASKS}
     parts = {
         RELATIVE: {name: rows for name, rows in longbench_tasks.items() if not name.endswith("_e")},
@@ -151,7 +149,7 @@ def _curve(tasks: Mapping[str, ScoredRows]) -> LengthCurve | None:
 
 
 def _stratum(rows: ScoredRows, scores: Floats, places: Codes, at: int) -> Stratum:
-    """Linearise a task's point in its answers: each may change the mean of its length and the mean of all."""
+    """Linearise a task's point in the answers: each may change the mean at a length and the mean over all lengths."""
     every, first, at_place = scores.mean(), scores[places == 0].mean(), scores[places == at].mean()
     point = (at_place - first) / every
     moved = np.where(places == at, (scores - at_place) / (places == at).sum(), 0.0)
@@ -198,7 +196,7 @@ CATEGORIES = {
     "code completion": "Code",
     "synthetic": "Synthetic",
 }
-"""Names in lbx and headings, in the order of the authors' tables."""
+"""{name in lbx: heading}, in the order of the authors' tables."""
 
 _NEAREST, _FARTHEST = 40.0, 100.0
 """Radii of a score of 0 and of the best score in the radar."""
@@ -230,7 +228,7 @@ _BUCKETS = {bucket: bucket for bucket in BUCKETS}
 
 
 def _radii(rows: list[BoardRow]) -> list[BoardRow]:
-    """Return scores as radii: the best of each category is outermost."""
+    """Convert the scores of rows to radii, the best of each category outermost."""
     best = {category: max((row[category] or 0 for row in rows), default=0) for category in CATEGORIES}
     return [{**row, **{name: _radius(row[name], most) for name, most in best.items()}} for row in rows]
 
@@ -242,10 +240,10 @@ def _radius(score: float | None, best: float) -> float | None:
 
 
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
-    """Add the averages of a published model's task figures, computed as for runs."""
+    """Add the averages of a published model's task scores, computed as for runs."""
     if entry.run_id:
         return entry
-    official = {key.task: value for key, value in entry.figures.items() if key.task in TASKS and not key.metric}
+    official = {key.task: value for key, value in entry.numbers.items() if key.task in TASKS and not key.metric}
     heads = {task: METRICS[TASKS[task].metric][0] for task in official}
     numbers = {
         task: {head: Number(metric=head, n=0, score=official[task] / 100, official=official[task])}
@@ -256,7 +254,7 @@ def _complete_entry(entry: BoardEntry) -> BoardEntry:
         for group in groups(numbers)
         if group.official is not None
     }
-    return replace(entry, figures={**averages, **entry.figures})
+    return replace(entry, numbers={**averages, **entry.numbers})
 
 
 BOARDS = Boards(
@@ -269,8 +267,8 @@ BOARDS = Boards(
                 *(number_column(name, heading, across=True) for name, heading in CATEGORIES.items()),
             ),
             _LANGUAGE_PARTS,
-            first=(_LANGUAGE,),
-            by=best_of("average"),
+            leading_columns=(_LANGUAGE,),
+            rank_by=best_of("average"),
         ),
         "board_longbench_radar": Board(
             "LongBench: radar (radius 40 + 60 x score / best score of the models shown)",
@@ -281,15 +279,15 @@ BOARDS = Boards(
                 ),
             ),
             _LANGUAGE_PARTS,
-            first=(_LANGUAGE,),
-            by=best_of("average"),
+            leading_columns=(_LANGUAGE,),
+            rank_by=best_of("average"),
             postprocess_rows=_radii,
             charts=[
                 RadarChart(
                     "LongBench, {}: radius 40 + 60 × score / best score in the table",
                     "Six categories",
                     CATEGORIES,
-                    by="language",
+                    split_by="language",
                 ),
             ],
         ),
@@ -307,7 +305,7 @@ BOARDS = Boards(
             _CURVE_PARTS,
             charts=[
                 LineChart("{}: relative score by length, percent of the task's score, 0 at 0-4k", "Mean over the tasks",
-                      _BUCKETS, by="data", scale=100),
+                      _BUCKETS, split_by="data", scale=100),
             ],
             small_charts=True,
             note="Only tasks with 10 answers at each length count.",
@@ -317,9 +315,9 @@ BOARDS = Boards(
             "LongBench-E: averages by length (percent; average: mean by category, then over categories)",
             (MODE, *(number_column(name, name, across=True) for name in BUCKETS)),
             _CATEGORY_PARTS,
-            first=(Column("category", "category"),),
-            by=best_of(BUCKETS[-1]),
-            charts=[LineChart("LongBench-E: {}, percent, by length", "Three lengths", _BUCKETS, by="category")],
+            leading_columns=(Column("category", "category"),),
+            rank_by=best_of(BUCKETS[-1]),
+            charts=[LineChart("LongBench-E: {}, percent, by length", "Three lengths", _BUCKETS, split_by="category")],
             small_charts=True,
         ),
     },

@@ -1,20 +1,20 @@
-"""Export as inspect_ai's evaluation logs, version 2 of the JSON form: a log for each task."""
+"""Export as inspect_ai's evaluation logs, version 2 of the JSON format, with a log for each task."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from lbx.exchange.field.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, ascii_json, task_names
+from lbx.exchange.tools.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, ascii_json, task_names
 
 _STATUS = {"done": "success", "failed": "error"}
 _STOP_REASONS = {"stop": "stop", "length": "max_tokens"}
 
 
 def inspect_files(run: RunRecord) -> dict[str, Iterable[str]]:
-    """Return {path: pieces of text} with a log for each task.
+    """Build a log for each task, as {path: pieces of text}.
 
-    Inspect lists a log only if its name begins with the time, and reads task and id from the name.
+    Inspect lists a log only if the name begins with the time, and reads task and id from the name.
     """
     names = task_names(run.tasks)
     time = run.started_at.strftime("%Y-%m-%dT%H-%M-%S+00-00")
@@ -127,7 +127,7 @@ def _model_usage(run: RunRecord, tokens: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usage(tokens: Mapping[str, Any]) -> dict[str, int]:
-    """Token counts as Inspect defines them: tokens that a cache saved are not input tokens, but part of the total."""
+    """Convert token counts to Inspect's definition: cached tokens are not input tokens, but count in the total."""
     read, written, cached = tokens["prompt_tokens"], tokens["output_tokens"], tokens["cached_tokens"] or 0
     if read is None or written is None:
         return {}

@@ -1,4 +1,4 @@
-"""Format a report's rows as table cells: numbers in their units, scores with intervals, pivots."""
+"""Formatting of a report's rows as table cells: numbers in units, scores with intervals, pivots."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _MOST_NAMED_RUNS = 3
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _LABEL_PARTS = ("mode", "differs_in")
-"""Columns that run labels include if needed to distinguish runs."""
+"""Columns that labels of runs include if needed to distinguish runs."""
 
 
 def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
-    """Format a view's rows for reading; ``curves`` adds a sparkline to pivots by length."""
+    """Format the rows of a report as a sheet. ``curves`` adds a sparkline to pivots by length."""
     if not table.rows:
         return Sheet(view.title, view.columns, [], [view.empty])
-    full_table, table = table, rows_for_people(view, table)
+    full_table, table = table, informative_rows(view, table)
     unknown = _unknown_notes(view, full_table, table)
     if not table.rows:
         return Sheet(view.title, view.columns, [], unknown)
@@ -60,16 +60,16 @@ def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
     return Sheet(view.title, columns, rows, notes)
 
 
-def rows_for_people(view: Report, table: Table) -> Table:
-    """Filter out rows without information, which only programs need."""
-    if view.says is None:
+def informative_rows(view: Report, table: Table) -> Table:
+    """Rows of a report without those that contain no information for readers, which only programs need."""
+    if view.is_informative is None:
         return table
     rows = zip(table.dicts(), table.rows, strict=True)
-    return Table(table.columns, [row for fields, row in rows if view.says(fields)])
+    return Table(table.columns, [row for fields, row in rows if view.is_informative(fields)])
 
 
 def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
-    """Notes on unknown values, instead of a word in each row."""
+    """Write notes on unknown values, instead of a word in each row."""
     notes, rows = [], table.dicts()
     columns = [column for column in view.columns if column.unknown and column.name in table.columns]
     counts = {column.heading: sum(row[column.name] is None for row in rows) for column in columns}
@@ -77,7 +77,7 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
         notes.append(f"Columns left out, because no answer has a value: {', '.join(nowhere)}.")
     if any(0 < count < len(rows) for count in counts.values()):
         notes.append("-: unknown; imported answers and some backends do not report it.")
-    if omitted_rows := [row for row in full_table.dicts() if view.says and not view.says(row)]:
+    if omitted_rows := [row for row in full_table.dicts() if view.is_informative and not view.is_informative(row)]:
         who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in omitted_rows))
         more = f" and {len(who) - _MOST_NAMED_RUNS:,} more" if len(who) > _MOST_NAMED_RUNS else ""
         notes.append(
@@ -88,7 +88,7 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
 
 
 def interval_notes(table: Table) -> list[str]:
-    """Notes on the intervals in the rows."""
+    """Write notes on the intervals in the rows of a table."""
     if "low" not in table.columns:
         return []
     rows = [row for row in table.dicts() if row["low"] is not None]
@@ -96,16 +96,16 @@ def interval_notes(table: Table) -> list[str]:
         return []
     notes = ["Scores are followed by 95% intervals."]
     if alone := sum(row.get("cluster_by") == "sample" for row in rows):
-        some = "" if alone == len(rows) else f" of {alone:,} of {len(rows):,} scores"
+        portion = "" if alone == len(rows) else f" of {alone:,} of {len(rows):,} scores"
         notes.append(
-            f"The documents{some} are unknown, or there is only one: samples count as independent, and intervals may "
-            "be too narrow."
+            f"The documents{portion} are unknown, or there is only one: samples count as independent, and intervals "
+            "may be too narrow."
         )
     return notes
 
 
 def cells(view: Report, table: Table) -> Cells:
-    """Format a view's rows as texts, in the order of its columns."""
+    """Format the rows of a report as cells, in the order of the report's columns."""
     rows = table.dicts()
     present = [c for c in view.columns if c.name in table.columns]  # --no-interval omits some
     label_parts = _LABEL_PARTS if "label" in table.columns and any(c.name == "model" for c in present) else ()
@@ -128,9 +128,9 @@ def cells(view: Report, table: Table) -> Cells:
 def _pivot_rows(
     view: Report, rows: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Any], list[dict[Any, Mapping[str, Any]]]]:
-    """Pivot values in order, unknown last, and for each table line its rows by pivot value.
+    """Pivot rows. Returns the pivot values in order, unknown last, and for each line {pivot value: row}.
 
-    The unknown value gets a column if any line has a number there.
+    The unknown value gets a column if any line contains a number for it.
     """
     assert view.pivot is not None
     across, value_column = view.pivot
@@ -151,7 +151,7 @@ def _curves(view: Report, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def spark(values: Sequence[float | None]) -> str:
-    """Draw a sparkline in eight heights, from 0 to the largest value; unknown values are gaps."""
+    """Draw a sparkline in eight heights, from 0 to the largest value, with gaps for unknown values."""
     top = max((value for value in values if value is not None and math.isfinite(value)), default=0.0) or 1.0
     return "".join(
         " " if value is None or not math.isfinite(value) else BLOCKS[max(0, round(7 * value / top))] for value in values
@@ -165,9 +165,9 @@ def _heading(value: object) -> str:
 
 
 def without_intervals(view: Report, table: Table) -> Table:
-    """Remove the columns of intervals, leaving plain scores."""
-    sure = {*INTERVAL_COLUMNS, *(c.of + name for c in view.columns if c.interval for name in BOUND_COLUMNS)}
-    remaining = [at for at, name in enumerate(table.columns) if name not in sure]
+    """Remove the columns of intervals from the rows of a report."""
+    interval_names = {*INTERVAL_COLUMNS, *(c.of + name for c in view.columns if c.interval for name in BOUND_COLUMNS)}
+    remaining = [at for at, name in enumerate(table.columns) if name not in interval_names]
     return Table([table.columns[at] for at in remaining], [tuple(row[at] for at in remaining) for row in table.rows])
 
 
@@ -179,7 +179,7 @@ def _coefficient(value: float, low: float | None, high: float | None, method: st
 
 
 def cell_text(row: Mapping[str, Any], column: Column) -> str:
-    """Format a row's value in a column."""
+    """Format the value of a column in a row."""
     value = row[column.name] if (label := row.get(_LABELS.get(column.name, ""))) is None else label
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing

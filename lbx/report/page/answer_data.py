@@ -1,7 +1,8 @@
-"""Answers of a results file in a page: gzipped columns in base64, of limited size for any file.
+"""Data of a results file's answers in a page: gzipped columns in base64, of limited size for any file.
 
-Every answer keeps its score and marks. Texts are cut, and if they do not fit, the most interesting answers keep theirs:
-failed, different between runs, marked or lowest in score, then a sample of the others. Documents are never included.
+Scores and marks of all answers are included. Texts are cut. If they do not fit, only texts of the most interesting
+answers are included: failed, different between runs, marked or lowest in score, then a sample of the others. Documents
+are never included.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _MOST_REFERENCES = 5
 
 _FAILED_FIRST = sorted(MARKS, key=lambda mark: mark.name != "failed")
 WORDS = [mark.words for mark in _FAILED_FIRST]
-"""Words of the marks, by their bits."""
+"""Words for the marks, in the order of the marks' bits."""
 MARK_NAMES = [mark.name for mark in _FAILED_FIRST]
 
 _TEXT_KEPT = 1 << 15
 _NO_SCORE = 0xFFFF
 BITS: Mapping[str, int] = {"sample": 32, **dict.fromkeys(("run", "task", "iteration", "score", "alike", "marks"), 16)}
-"""Widths of the numeric columns."""
+"""{numeric column: bits per value}."""
 
 _KEY = "run_id, benchmark, task, sample_id, iteration"
 _CUT = (
@@ -46,7 +47,7 @@ _NAMED = """
     FROM (SELECT DISTINCT benchmark, task, sample_id FROM generations WHERE run_id IN (SELECT unnest($1::VARCHAR[])))
     LEFT JOIN samples USING (benchmark, task, sample_id)
 """
-"""Samples with their numbers, in the order of the data."""
+"""Query of samples and their numbers, in the order of the data."""
 
 # A row of numbers for each answer, in the order of the data. Answers keep their texts in the order of waves: the
 # interesting ones of each kind in turn, then a random order (md5 of a seed and the name: the same for every page).
@@ -105,8 +106,8 @@ class PackedAnswers:
 
     Attributes:
         tasks: Tasks by number.
-        columns: Columns by name: numbers as little-endian 16 or 32 bits, texts as a JSON array; gzipped, in base64.
-        answers, answers_in_page, texts: Numbers of answers in the file, in the page, and with texts in the page.
+        columns: {name: gzipped column in base64}. Numbers are little-endian in 16 or 32 bits, texts are a JSON array.
+        answers, answers_in_page, texts: Number of answers in the file, in the page, and with texts in the page.
     """
 
     tasks: Sequence[str]
@@ -117,7 +118,7 @@ class PackedAnswers:
 
 
 def pack_answers(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) -> PackedAnswers:
-    """Pack the answers of these runs into at most ``most_bytes`` of base64.
+    """Pack the answers of runs into at most ``most_bytes`` of base64.
 
     Args:
         runs: Runs in the order of their numbers.
@@ -151,7 +152,7 @@ def pack_answers(store: Store, runs: Sequence[str], *, chars: int, most_bytes: i
 
 
 def group_tasks(tasks: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the tasks as (name, title); before a benchmark's tasks all of them, with a slash at the end."""
+    """List choices of tasks as (name, title). The tasks of a benchmark follow a choice "benchmark/" for all of them."""
     choices: list[tuple[str, str]] = []
     for benchmark, group in groupby(tasks, key=lambda task: task.partition("/")[0]):
         choices += ((f"{benchmark}/", f"{benchmark}: all tasks"), *((name, name) for name in group))
@@ -185,7 +186,10 @@ def _references(text: str | None, chars: int) -> list[str]:
 def _fit_texts(
     store: Store, arrays: Mapping[str, Any], samples: Sequence[tuple[Any, ...]], chars: int, room: int
 ) -> tuple[Any, dict[str, str]]:
-    """Select the answers that keep their texts, as a boolean array, and pack marks and texts into ``room`` bytes."""
+    """Select the answers whose texts are included, and pack marks and texts into ``room`` bytes.
+
+    Returns the selection as a boolean array, and the packed columns.
+    """
     import numpy as np
 
     cuts = {name: _CUT.format(f"g.{name}", chars) for name in ("output", "error", "reasoning")}

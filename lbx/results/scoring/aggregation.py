@@ -33,33 +33,33 @@ from lbx.statistics.estimates import Estimate, interval, labels_of
 _NEWEST_VERSION = "SELECT max(metric_version) FROM scores WHERE run_id = ? AND benchmark = ?"
 
 
-def add_up_by_name(store: Store, run_id: str, benchmark: str, *, is_complete: bool) -> None:
-    """Call ``add_up`` by a benchmark's name; an unknown benchmark counts as a user's own."""
-    add_up(store, run_id, find_benchmark(benchmark) or CustomBenchmark(benchmark), is_complete=is_complete)
+def aggregate_scores_by_name(store: Store, run_id: str, benchmark: str, *, is_complete: bool) -> None:
+    """Call ``aggregate_scores`` for a benchmark by name. An unknown benchmark counts as a user's own."""
+    aggregate_scores(store, run_id, find_benchmark(benchmark) or CustomBenchmark(benchmark), is_complete=is_complete)
 
 
-def add_up(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool = True) -> None:
-    """Write a run's numbers of one benchmark, from the scores in the results file, and opinions of judges and raters.
+def aggregate_scores(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool = True) -> None:
+    """Aggregate a run's stored scores of a benchmark to numbers, and write them and the opinions on the run.
 
-    For a judge's run, write the opinions on the runs that it judged.
+    For a judge's run, write the opinions on the judged runs.
 
     Args:
         is_complete: whether a task without a known number of samples counts as fully answered.
     """
     if benchmark.name == JUDGE:
-        opinions.add_up_judge(store, run_id)
+        opinions.aggregate_judge_opinions(store, run_id)
         return
     found = store.query(_NEWEST_VERSION, [run_id, benchmark.name]).rows[0][0]
     version = benchmark.metric_version if found is None else int(found)
     of_version = f"(SELECT * FROM scores WHERE metric_version = {version})"
     samples = query_scores(store, [run_id], [benchmark.name], of_version)
-    adding = _AddingUp(store, run_id, benchmark, version, is_complete=is_complete)
+    adding = _ScoreAggregator(store, run_id, benchmark, version, is_complete=is_complete)
     store.write_results(adding.numbers(samples.get((run_id, benchmark.name), {})))
-    opinions.add_up(store, [run_id])
+    opinions.aggregate_opinions(store, [run_id])
 
 
 def recompute_completed_samples(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
-    """Recompute numbers over samples that have been completed since, for example with documents from another run."""
+    """Recompute the numbers of tasks whose samples were completed, for example with documents from another run."""
     tasks = [f"{benchmark}/{task}" for benchmark, task in store.completed_tasks]
     runs = (
         "SELECT DISTINCT run_id, benchmark FROM generations "
@@ -67,16 +67,16 @@ def recompute_completed_samples(store: Store, benchmarks: Mapping[str, Benchmark
     )
     for run_id, name in store.query(runs, [tasks]).rows if tasks else ():
         if name in benchmarks:
-            add_up(store, run_id, benchmarks[name])
+            aggregate_scores(store, run_id, benchmarks[name])
     store.completed_tasks.clear()
 
 
-class _AddingUp:
-    """Numbers of one benchmark of a run.
+class _ScoreAggregator:
+    """Aggregation of a run's scores of a benchmark.
 
-    Failed answers count as all wrong and as all right, for the two bounds of every number that they would be part of.
-    An imported failure may have only a sample name: it counts in numbers over all samples, and numbers over a part of
-    its task have no bounds.
+    For the two bounds of a number, failed answers count as all wrong and as all right. Of an imported failure, only
+    the sample's name may be known. It counts in numbers over all samples, and numbers over some of the task's samples
+    have no bounds.
     """
 
     def __init__(self, store: Store, run_id: str, benchmark: Benchmark, version: int, *, is_complete: bool) -> None:
@@ -118,7 +118,7 @@ class _AddingUp:
         self._heads: dict[str, Number] = {}
 
     def _missing_rows(self, task: str, *, failed: int, unasked: int) -> list[ScoredSample]:
-        """Failed answers, and iterations that an interrupted run has not asked yet of samples that it asked before."""
+        """List failed answers, and iterations that an interrupted run has not asked of samples that it asked before."""
         rows = [*self._store.samples(**self._names, task=task, failed=True)] if failed else []
         if unasked and self._scorable.get(task) is not None:  # imports have as many answers as their files
             stored = [*rows, *self._store.samples(**self._names, task=task)]
@@ -136,8 +136,8 @@ class _AddingUp:
         ]
 
     def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[Number]:
-        """Return the numbers of tasks, of their lengths, and over tasks."""
-        positions = _task_positions(self._benchmark, in_order(self._benchmark, self._sample_counts))
+        """Compute the numbers of tasks, of tasks by length, and over tasks."""
+        positions = _task_positions(self._benchmark, sort_tasks(self._benchmark, self._sample_counts))
         results = [row for task, rows in tasks.items() for row in self._results(task, rows, positions[task])]
         self._heads = {row.task: row for row in results if row.headline}
         lengths = [row for task, rows in tasks.items() for row in self._lengths(task, rows)]
@@ -146,7 +146,7 @@ class _AddingUp:
         return [*results, *lengths, *groups, *self._benchmark_rows(tasks, groups)]
 
     def _results(self, task: str, rows: ScoredRows, task_position: int) -> list[Number]:
-        """Numbers of a task; none is official unless all samples are scored, and were asked like officially."""
+        """Compute the numbers of a task, which are official only if all samples are scored and officially asked."""
         is_complete = self._has_all_scores(task, rows)
         numbers = self._aggregate(task, rows)
         head = headline_of(self._benchmark.name, task, rows)
@@ -173,7 +173,7 @@ class _AddingUp:
         ]
 
     def _lengths(self, task: str, rows: ScoredRows) -> list[Number]:
-        """Headline metric by length: of documents in the benchmark's unit, and of prompts in the model's tokens."""
+        """Compute the headline by length of documents in the benchmark's unit, and of prompts in the model's tokens."""
         head = self._heads[task].metric if task in self._heads else None
         tokens = np.nan_to_num(rows.column("original_tokens"))
         units = {str(unit): rows.column("length") for unit in rows.column("length_unit")[:1]}
@@ -205,7 +205,7 @@ class _AddingUp:
         return results
 
     def _groups(self, tasks: Mapping[str, ScoredRows]) -> list[Number]:
-        """Numbers over tasks; not official if a task with missing samples is part of them."""
+        """Compute numbers over tasks. They are not official if they include a task with missing samples."""
         groups = self._benchmark.groups(tasks) if tasks else []
         complete_tasks = {task: rows for task, rows in tasks.items() if self._has_all_scores(task, rows)}
         if len(complete_tasks) < len(tasks):
@@ -237,12 +237,12 @@ class _AddingUp:
         ]
 
     def _covered_groups(self, groups: Sequence[Number], tasks: Mapping[str, ScoredRows]) -> list[tuple[Number, bool]]:
-        """Return each group with whether these tasks have all of its samples."""
+        """Return each group, and whether these tasks contain all samples of the group."""
         counts = {group.key: group.n for group in (self._benchmark.groups(tasks) if tasks else ())}
         return [(group, counts.get(group.key) == group.n) for group in groups]
 
     def _benchmark_rows(self, tasks: Mapping[str, ScoredRows], groups: Sequence[Number]) -> list[Number]:
-        """The benchmark's leaderboard score: its own average, else the mean of its tasks' headlines.
+        """Compute the benchmark's leaderboard score: the paper's average, else the mean of the tasks' headlines.
 
         Tasks with only failed answers count in the bounds.
         """
@@ -282,9 +282,9 @@ class _AddingUp:
         )
 
     def _with_failures(self, tasks: Mapping[str, ScoredRows]) -> list[dict[str, ScoredRows]]:
-        """The tasks' rows with failures all wrong, and with failures all right; [] without failures."""
+        """Return the tasks' rows with failures all wrong, and with failures all right, or [] without failures."""
         rules = self._benchmark.scoring
-        complete = not rules.uncounted_metric or all(rules.counts(row) for rows in tasks.values() for row in rows)
+        complete = not rules.uncounted_metric or all(rules.is_counted(row) for rows in tasks.values() for row in rows)
         if complete and not any(task in self._failed or task in self._bare_failures for task in tasks):
             return []
         filled_rows: list[dict[str, ScoredRows]] = [{}, {}]
@@ -315,7 +315,7 @@ class _AddingUp:
         }
 
     def _covers_complete_tasks(self, estimate: Estimate) -> bool:
-        """Whether all failures with only a sample name count in a number, regardless of their part of the task."""
+        """Whether a number covers all samples of every task that contains failures of which only the name is known."""
         for stratum in estimate.strata if self._bare_failures else ():
             tasks = Counter(str(sample).partition("/")[0] for sample in labels_of(set(stratum.samples.tolist())))
             if any(task in self._bare_failures and count < self._sample_counts[task] for task, count in tasks.items()):
@@ -323,7 +323,7 @@ class _AddingUp:
         return True
 
     def _has_all_scores(self, task: str, rows: ScoredRows) -> bool:
-        """Whether every sample that metrics count has a score in every iteration."""
+        """Whether all samples that metrics count are scored in all iterations."""
         samples = self._scorable.get(task)
         if samples is None:
             return self._is_complete
@@ -331,10 +331,12 @@ class _AddingUp:
 
 
 def _fill_failures(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
-    """Rows with ``value`` as the score of failures and of answers that the official number does not count."""
+    """Give the score ``value`` to failures, and to answers that the official number does not count."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     rules = benchmark.scoring
-    filled = [row if rules.counts(row) else replace(row, scores=rules.missing_scores(metrics, value)) for row in rows]
+    filled = [
+        row if rules.is_counted(row) else replace(row, scores=rules.missing_scores(metrics, value)) for row in rows
+    ]
     for row in failed:
         # An empty answer has the usual metrics, or no metrics if the question is not scored.
         if metric_names := [score.metric for score in benchmark.score(row.sample, "")]:
@@ -353,11 +355,11 @@ def _answer_count(number: Number) -> int:
 
 
 def _task_positions(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
-    """Position of each task in the paper, not in the run: runs of different tasks share the paper's table."""
+    """Return {task: position in the paper}, because runs of different tasks share the paper's table."""
     return {task: position for position, task in enumerate(dict.fromkeys([*benchmark.catalogue.names, *tasks]))}
 
 
-def in_order(benchmark: Benchmark, tasks: Iterable[str]) -> list[str]:
-    """Sort tasks in the paper's order; unknown tasks follow by name."""
+def sort_tasks(benchmark: Benchmark, tasks: Iterable[str]) -> list[str]:
+    """Sort tasks in the paper's order. Unknown tasks follow, by name."""
     positions = {task: position for position, task in enumerate(benchmark.catalogue.names)}
     return sorted(tasks, key=lambda task: (positions.get(task, len(positions)), task))

@@ -1,4 +1,4 @@
-"""A run's numbers and answers, and the parts that files of other tools have in common."""
+"""A run's numbers and answers for files of other tools, and helpers that all these formats need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lbx.results.read.runs import check_runs, metadata_of
 
 CONFIDENCE = 0.95
 TASK_PREFIX = "lbx-"
-"""First part of the names of lbx's tasks in other tools."""
+"""Beginning of the names of lbx's tasks in other tools."""
 _LONGEST_NAME = 80
 
 _TASKS = """
@@ -40,7 +40,8 @@ _NUMBERS = """
     FROM task_results SEMI JOIN (FROM scores WHERE run_id = $1) USING (run_id, benchmark, task, metric)
     WHERE run_id = $1 ORDER BY task_position, task, headline DESC, position
 """
-"""Numbers of metrics that score single answers; others are over a part of a task, and averages would count it twice."""
+"""Query for numbers of metrics that score single answers. Other numbers cover some samples of a task, which averages
+would count twice."""
 _ANSWERS = """
     SELECT g.sample_id, g.iteration, g.output, g.reasoning, g.error, g.finish_reason, g.prompt_tokens,
            g.cached_tokens, g.output_tokens, g.reasoning_tokens, g.original_tokens, g.truncated, g.tokens_cut,
@@ -59,7 +60,7 @@ ANSWER_FACTS = (
     "iteration", "finish_reason", "truncated", "original_tokens", "tokens_cut", "reference_cut", "prompt_sha256",
     "context_sha256", "length", "length_unit", "language",
 )  # fmt: skip
-"""Facts of an answer without a field of their own in the tools' files."""
+"""Facts of an answer for which the tools' files contain no field."""
 _NUMBER_FACTS = (
     "official", "unit", "partial", "headline", "metric_version", "n", "cluster_by", "clusters", "method", "low", "high",
     "failed_as_0", "failed_as_1",
@@ -74,9 +75,9 @@ class TaskRecord:
     """A task of a run.
 
     Attributes:
-        numbers: rows of ``task_results``, the headline first; [] if no metric scores the task.
-        counts: numbers of answers that were asked, answered, failed and truncated, and of samples; None if unknown.
-        tokens: sums of the answers' token counts; None if unknown.
+        numbers: rows of ``task_results``, the headline first, or [] if no metric scores the task.
+        counts: counts of asked, answered, failed and truncated answers, and of samples. Unknown counts are None.
+        tokens: sums of the answers' token counts. Unknown sums are None.
     """
 
     benchmark: str
@@ -91,17 +92,17 @@ class TaskRecord:
         return self.counts["answered"] or 0
 
     def facts_of(self, number: Mapping[str, Any]) -> dict[str, Any]:
-        """Facts of a number without a field of their own in the tools' files."""
+        """Return the facts of a number for which the tools' files contain no field."""
         return {**{name: number[name] for name in _NUMBER_FACTS}, **self.counts}
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run with its tasks in the paper's order. Times are UTC.
+    """A run with tasks in the paper's order. Times are UTC.
 
     Attributes:
         settings: the run's settings without the list of imported files.
-        texts: texts that the file still has (``lbx.results.file.texts.texts_of``); None for all.
+        texts: which texts the file contains (``lbx.results.file.texts.texts_of``), or None for all.
     """
 
     store: Store
@@ -121,12 +122,12 @@ class RunRecord:
 
     @property
     def has_samples(self) -> bool:
-        """Whether the file has the texts of questions, references and answers."""
+        """Whether the file contains the texts of questions, references and answers."""
         return self.texts is None
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts of the run without a field of their own in the tools' files."""
+        """Facts of the run for which the tools' files contain no field."""
         names = ("run_id", "status", "backend", "backend_version", "bundle_digest", "settings")
         return {**{name: getattr(self, name) for name in names}, "texts": self.texts or "all"}
 
@@ -141,21 +142,21 @@ class RunRecord:
             yield row
 
     def stable_id(self, *names: str) -> bytes:
-        """Digest that identifies a part of the run; the same for every export.
+        """Compute a digest that identifies an object of the run, such as a task, in the same way in every export.
 
-        Other times or bundles distinguish runs that were named alike.
+        The start time and the bundle distinguish runs with equal names.
         """
         key = [self.run_id, self.bundle_digest, self.started_at.isoformat(), *names]
         return bytes.fromhex(sha256_text(json.dumps(key)))
 
 
 def read_run(store: Store, run_id: str) -> RunRecord:
-    """Read a run without its answers. Raises UsageError if the file lacks it."""
+    """Read a run without answers. Raises UsageError if the file does not contain the run."""
     check_runs(store, [run_id])
     (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
     numbers: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for values in store.query(_NUMBERS, [run_id]).dicts():
-        row = {name: _writable(value) for name, value in values.items()}
+        row = {name: _to_json_value(value) for name, value in values.items()}
         if row["score"] is not None and row["metric"] != BENCHMARKS[values["benchmark"]].scoring.uncounted_metric:
             numbers.setdefault((values["benchmark"], values["task"]), []).append(row)
     order = {key: place for place, key in enumerate(numbers)}
@@ -185,22 +186,25 @@ def read_run(store: Store, run_id: str) -> RunRecord:
 
 
 def ascii_json(value: object) -> str:
-    """JSON in ASCII: readers of lines split them at other line ends, too. NaN becomes null, lone surrogates U+FFFD."""
-    return json.dumps(_writable(value), allow_nan=False)
+    """Encode a value as JSON in ASCII, because some readers split lines at Unicode line ends.
+
+    NaN becomes null, and lone surrogates become U+FFFD.
+    """
+    return json.dumps(_to_json_value(value), allow_nan=False)
 
 
-def _writable(value: object) -> object:
+def _to_json_value(value: object) -> object:
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {encodable(str(name)): _writable(item) for name, item in value.items()}
-    return [_writable(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {encodable(str(name)): _to_json_value(item) for name, item in value.items()}
+    return [_to_json_value(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def as_texts(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Facts as texts, for formats without other values; unknown facts are "unknown"."""
+    """Convert facts to texts, for formats without other values. Unknown facts become "unknown"."""
     return {
         name: "unknown" if value in (None, "") else value if isinstance(value, str) else ascii_json(value)
         for name, value in facts.items()
@@ -208,7 +212,7 @@ def as_texts(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def file_name_part(text: str) -> str:
-    """Part of a file's name with letters, digits, dots and hyphens only; a hash replaces the characters it lacks."""
+    """Convert a text to letters, digits, dots and hyphens for a file name, with a hash if characters were replaced."""
     part = re.sub(r"[_/ -]+", "-", text).strip("-.")
     if re.fullmatch(rf"[A-Za-z0-9.-]{{1,{_LONGEST_NAME}}}", part):
         return part
@@ -217,10 +221,9 @@ def file_name_part(text: str) -> str:
 
 
 def task_names(tasks: Iterable[TaskRecord]) -> dict[tuple[str, str], str]:
-    """Name of each (benchmark, task) in other tools.
+    """Return {(benchmark, task): name in other tools}.
 
-    Without underscores no name is the beginning of another one up to an underscore, by which readers find a task's
-    files.
+    Readers find a task's files by the text up to an underscore, so names contain no underscores.
     """
     names = {(task.benchmark, task.name): f"{task.benchmark}/{task.name}" for task in tasks}
     parts = {key: file_name_part(name) for key, name in names.items()}

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness's output for LongBench: ``results_<time>.json``, ``samples_<task>_<time>.jsonl``."""
+"""Import of lm-evaluation-harness's output for LongBench: ``results_<time>.json``, ``samples_<task>_<time>.jsonl``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lbx.benchmarks.base.prediction_lines import (
 )
 from lbx.benchmarks.base.predictions import Prediction
 from lbx.benchmarks.registry import BENCHMARKS, longbench_harnesses
-from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
-from lbx.exchange.field.run_records import TASK_PREFIX
 from lbx.exchange.prediction_files import PredictionFiles, file_entry
+from lbx.exchange.tools.harness_runs import HarnessRun, judge_task, sort_tasks
+from lbx.exchange.tools.run_records import TASK_PREFIX
 from lbx.results.file.imports import Harness, HarnessTask, finite_number
 
 NAME = "lm_eval"
@@ -41,7 +41,7 @@ _LONGEST_SETTING = 100
 
 @dataclass(frozen=True, slots=True)
 class _HarnessEvaluation:
-    """Files of one call of lm_eval, which have the same time in their names."""
+    """Files of a call of lm_eval, whose names contain the same time."""
 
     time: str
     samples: Mapping[str, Path]
@@ -52,11 +52,11 @@ def read_lm_eval(path: Path) -> HarnessRun:
     """Read a folder of output, a results file with the samples files next to it, or a single samples file.
 
     Raises:
-        UsageError: there is no LongBench answer, several evaluations, or a malformed file.
+        UsageError: the files contain no LongBench answer or several evaluations, or a file is malformed.
     """
     evaluation = _find_evaluation(path)
     tasks = _select_tasks(path, evaluation.samples)
-    form = longbench_harnesses.HarnessFormat("longbench", BENCHMARKS["longbench"].catalogue.names)
+    prediction_format = longbench_harnesses.HarnessFormat("longbench", BENCHMARKS["longbench"].catalogue.names)
     digest = hashlib.sha256()
     results: dict[str, Any] = {}
     if evaluation.results:
@@ -73,7 +73,7 @@ def read_lm_eval(path: Path) -> HarnessRun:
         settings.check_count(file, len(content.lines))
         rows = [_row(line) for line in content.lines]
         _require_one_row_each(content.lines, rows)
-        predictions[task] = form.read_rows(task, rows)
+        predictions[task] = prediction_format.read_rows(task, rows)
         harness_tasks[task] = _harness_task(task, settings, content.lines, predictions[task])
     ignored = [file.name for name, file in evaluation.samples.items() if file not in tasks.values()]
     config = _object(results, "config")
@@ -81,18 +81,20 @@ def read_lm_eval(path: Path) -> HarnessRun:
         name: value
         for source in (_object(config, "model_args"), results)
         for name in _SETTINGS
-        if (value := _short(source.get(name))) is not None
+        if (value := _short_value(source.get(name))) is not None
     }
-    if model := _short(config.get("model")):
+    if model := _short_value(config.get("model")):
         run_settings["model"] = model
     harness = Harness(
         NAME,
-        str(_short(results.get("lm_eval_version")) or ""),
+        str(_short_value(results.get("lm_eval_version")) or ""),
         evaluation.time,
         run_settings | {"chat_template": bool(results.get("chat_template"))} if results else {},
         harness_tasks,
     )
-    return HarnessRun(form, PredictionFiles(predictions, files, digest.hexdigest(), tuple(ignored)), harness)
+    return HarnessRun(
+        prediction_format, PredictionFiles(predictions, files, digest.hexdigest(), tuple(ignored)), harness
+    )
 
 
 def _find_evaluation(path: Path) -> _HarnessEvaluation:
@@ -116,7 +118,7 @@ def _find_evaluation(path: Path) -> _HarnessEvaluation:
             return _find_evaluation(folders[0])
         if folders:
             raise UsageError(
-                f"{path} contains the output of several models.", fix=f"Give one of: {_list(map(str, folders))}."
+                f"{path} contains the output of several models.", fix=f"Give one of: {_join_names(map(str, folders))}."
             )
         raise UsageError(
             f"{path} contains no output of lm_eval.",
@@ -127,13 +129,13 @@ def _find_evaluation(path: Path) -> _HarnessEvaluation:
         raise UsageError(
             f"{path} contains {len(evaluations)} evaluations, at {', '.join(evaluations)}: they may differ in their "
             "settings.",
-            fix=f"Import each as a run of its own. Give one of: {_list(choices)}.",
+            fix=f"Import each as a run of its own. Give one of: {_join_names(choices)}.",
         )
     return next(iter(evaluations.values()))
 
 
 def _evaluations(folder: Path) -> dict[str, _HarnessEvaluation]:
-    """Return the evaluations in a folder by their time."""
+    """Find the evaluations in a folder, as {time: evaluation}."""
     samples: dict[str, dict[str, Path]] = {}
     results: dict[str, Path] = {}
     for entry in sorted(folder.iterdir()):
@@ -151,7 +153,7 @@ def _evaluations(folder: Path) -> dict[str, _HarnessEvaluation]:
 
 
 def _select_tasks(path: Path, samples: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the files of LongBench v1's and E's tasks. Raises UsageError if there are none."""
+    """Select the files of LongBench v1's and E's tasks. Raises UsageError if there are none."""
     known = BENCHMARKS["longbench"].catalogue.names
     files = {name.removeprefix(_PREFIX): file for name, file in samples.items() if name.startswith(_PREFIX)}
     tasks = sort_tasks({task: file for task, file in files.items() if task in known})
@@ -175,7 +177,7 @@ def _select_tasks(path: Path, samples: Mapping[str, Path]) -> dict[str, Path]:
             fix="Only its LongBench v1 and LongBench-E tasks can be imported.",
         )
     raise UsageError(
-        f"{path} contains no LongBench task, but {_list(sorted(samples))}.",
+        f"{path} contains no LongBench task, but {_join_names(sorted(samples))}.",
         fix="lbx imports lm_eval's tasks longbench_<task> and longbench_<task>_e.",
     )
 
@@ -204,7 +206,7 @@ def _row(line: PredictionLine) -> longbench_harnesses.HarnessRow:
 
 
 def _answers(line: PredictionLine) -> Sequence[object]:
-    """Return the answer of each repetition; the filter's answer if there is only one."""
+    """Return the answer of each repetition, or the filter's answer if there is only one repetition."""
     filtered, every = line.require("filtered_resps"), line.require("resps")
     if not isinstance(filtered, list) or len(filtered) != 1 or isinstance(filtered[0], list | dict):
         raise prediction_file_error(line.location, "'filtered_resps' must be a list of one answer")
@@ -231,17 +233,17 @@ def _require_one_row_each(lines: Sequence[PredictionLine], rows: Sequence[longbe
 
 @dataclass(frozen=True, slots=True)
 class _TaskSettings:
-    """A task's entries in the results file; every one may be missing."""
+    """A task's values in the results file, all of which may be missing."""
 
     results: Mapping[str, Any]
     name: str
 
     def of_task(self, key: str) -> Any:
-        """Return the task's entry of a table such as "versions"; None without one."""
+        """Return the task's value in an object such as "versions", or None if it is missing."""
         return _object(self.results, key).get(self.name)
 
     def table(self, key: str) -> Mapping[str, Any]:
-        """Return the task's entry that is a table itself; {} without one."""
+        """Return the task's value in an object if the value is an object, or else {}."""
         return _object(_object(self.results, key), self.name)
 
     @property
@@ -263,7 +265,7 @@ class _TaskSettings:
 def _harness_task(
     task: str, settings: _TaskSettings, lines: Sequence[PredictionLine], predictions: Sequence[Prediction]
 ) -> HarnessTask:
-    metric, score = _own_score(settings, lines)
+    metric, score = _harness_score(settings, lines)
     remarks: list[str] = []
     long = sum("\n" in (prediction.output or "").lstrip("\n") for prediction in predictions)
     if long and longbench_harnesses.ends_at_line(task):
@@ -301,8 +303,8 @@ def _harness_task(
     )
 
 
-def _own_score(settings: _TaskSettings, lines: Sequence[PredictionLine]) -> tuple[str, float | None]:
-    """Return the task's metric and score: of the results file, or else the mean of the rows' scores."""
+def _harness_score(settings: _TaskSettings, lines: Sequence[PredictionLine]) -> tuple[str, float | None]:
+    """Return the harness's metric and score of a task, from the results file or else the mean of the lines' scores."""
     names = lines[0].values.get("metrics")
     metrics = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     metric = next((name for name in metrics if name != "score"), "")
@@ -339,7 +341,7 @@ def _differences(task: str, settings: _TaskSettings, predictions: Sequence[Predi
 
 
 def _prompt_size(line: PredictionLine) -> float:
-    """Upper bound of the tokens of a prompt and its answer; infinity if unknown."""
+    """Compute an upper bound of the tokens of a prompt and the answer, or infinity if unknown."""
     first = _object(_object(line.values, "arguments"), "gen_args_0")
     prompt, new_tokens = first.get("arg_0"), finite_number(_object(first, "arg_1").get("max_gen_toks"))
     if not isinstance(prompt, str) or new_tokens is None:
@@ -352,8 +354,8 @@ def _object(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _short(value: object) -> str | float | None:
-    """Return a short text or a number; None for other values."""
+def _short_value(value: object) -> str | float | None:
+    """Return a value that is a short text or a number, or None for other values."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_SETTING else None
     return finite_number(value)
@@ -363,6 +365,6 @@ def _first_text(document: Mapping[str, Any], *names: str) -> str:
     return next((value for name in names if isinstance(value := document.get(name), str)), "")
 
 
-def _list(names: Any, most: int = 6) -> str:
+def _join_names(names: Any, most: int = 6) -> str:
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,4 +1,4 @@
-"""OpenCompass's predictions of LongBench: ``predictions/<model>/LongBench_<task>.json``, whole or in parts.
+"""Import of OpenCompass's predictions for LongBench: ``predictions/<model>/LongBench_<task>.json``, whole or in parts.
 
     {"0": {"origin_prompt": "...", "prediction": "...", "gold": ["..."]}, "1": ...}
 
@@ -24,8 +24,8 @@ from lbx.benchmarks.base.prediction_lines import (
     require_references,
 )
 from lbx.benchmarks.registry import BENCHMARKS, longbench_harnesses
-from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
 from lbx.exchange.prediction_files import PredictionFiles
+from lbx.exchange.tools.harness_runs import HarnessRun, judge_task, sort_tasks
 from lbx.results.file.imports import Harness, HarnessTask, finite_number
 
 NAME = "opencompass"
@@ -39,12 +39,12 @@ _END_TOKENS = (
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "<eos>", "</s>",
     "<eoa>", "<｜end▁of▁sentence｜>", "<|user|>", "<|observation|>", "[UNUSED_TOKEN_145]",
 )  # fmt: skip
-"""Texts of end tokens, which OpenCompass keeps in predictions and its postprocessor removes."""
+"""Texts of end tokens, which predictions contain and OpenCompass's postprocessor removes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenCompassAnswer:
-    """An entry of a file: the prompt's form, the answers, and the references."""
+    """An answer in a file, with the references, and whether the prompt consists of roles."""
 
     location: str
     has_roles: bool
@@ -54,14 +54,16 @@ class _OpenCompassAnswer:
 
 
 def read_opencompass(path: Path) -> HarnessRun:
-    """Read a work folder of one evaluation, a model's folder of predictions, or a file.
+    """Read a work folder of an evaluation, a model's folder of predictions, or a file.
 
     Raises:
-        UsageError: there is no LongBench answer, several evaluations or models, an unfinished one, parts that are
-            missing, or a malformed file.
+        UsageError: the files contain no LongBench answer, several evaluations or models, or an unfinished evaluation,
+            a part is missing, or a file is malformed.
     """
     task_files, ignored, model_folder = _find_files(path)
-    form = longbench_harnesses.HarnessFormat("longbench", BENCHMARKS["longbench"].catalogue.names, by_position=True)
+    prediction_format = longbench_harnesses.HarnessFormat(
+        "longbench", BENCHMARKS["longbench"].catalogue.names, by_position=True
+    )
     digest = hashlib.sha256()
     predictions, files, tasks = {}, [], {}
     n_ends = 0
@@ -91,9 +93,9 @@ def read_opencompass(path: Path) -> HarnessRun:
             )
             for position, (answer, texts) in enumerate(zip(answers, without_ends, strict=True))
         ]
-        predictions[task] = form.read_rows(task, rows)
+        predictions[task] = prediction_format.read_rows(task, rows)
         other = longbench_harnesses.OPENCOMPASS_OTHER.get(task)
-        score = _own_score(model_folder, task)
+        score = _harness_score(model_folder, task)
         differences: list[str] = []
         if task in longbench_harnesses.OPENCOMPASS_PROMPTS:
             differences.append(longbench_harnesses.OPENCOMPASS_PROMPTS[task])
@@ -112,12 +114,12 @@ def read_opencompass(path: Path) -> HarnessRun:
         )
     time = next((part for part in reversed(path.absolute().parts) if _TIME.fullmatch(part)), "")
     notes = [f"End tokens were removed from {format_count(n_ends, 'answer')}, as OpenCompass does."] if n_ends else []
-    reading = PredictionFiles(predictions, files, digest.hexdigest(), ignored)
-    return HarnessRun(form, reading, Harness(NAME, time=time, tasks=tasks), notes)
+    prediction_files = PredictionFiles(predictions, files, digest.hexdigest(), ignored)
+    return HarnessRun(prediction_format, prediction_files, Harness(NAME, time=time, tasks=tasks), notes)
 
 
 def _find_files(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...], Path]:
-    """Return the files of each task in the order of their parts, other entries' names, and the model's folder."""
+    """Find the files of each task in the order of parts, the names of other files, and the model's folder."""
     if not path.exists():
         raise UsageError(f"{path} does not exist.", fix="Give OpenCompass's folder of one evaluation, or a file.")
     if path.is_file():
@@ -136,7 +138,7 @@ def _find_files(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...], Pat
 
 
 def _model_folder(path: Path) -> Path:
-    """Return the only folder of a model's predictions at or below a path."""
+    """Find the only folder of a model's predictions at or below a path."""
     if _has_files(path):
         return path
     predictions = path / _PREDICTIONS if (path / _PREDICTIONS).is_dir() else path
@@ -178,7 +180,7 @@ def _task_files(path: Path, files: Sequence[Path], *, alone: bool = False) -> di
         parts[part] = file
     if not by_task:
         raise _no_task_error(path, unknown)
-    return {task: _in_order(task, parts, alone=alone) for task, parts in sort_tasks(by_task).items()}
+    return {task: _sort_parts(task, parts, alone=alone) for task, parts in sort_tasks(by_task).items()}
 
 
 def _no_task_error(path: Path, files: Sequence[Path]) -> UsageError:
@@ -197,8 +199,8 @@ def _no_task_error(path: Path, files: Sequence[Path]) -> UsageError:
     )
 
 
-def _in_order(task: str, parts: Mapping[int | None, Path], *, alone: bool) -> list[Path]:
-    """Return a task's parts by their number. Raises UsageError if one is missing, or the whole is there, too."""
+def _sort_parts(task: str, parts: Mapping[int | None, Path], *, alone: bool) -> list[Path]:
+    """Sort the parts of a task. Raises UsageError if a part is missing, or there is a file of the whole task, too."""
     numbered = sorted((number, file) for number, file in parts.items() if number is not None)
     if None in parts and numbered:
         raise UsageError(
@@ -254,8 +256,8 @@ def _without_end(text: str) -> str:
     return shorter
 
 
-def _own_score(model_folder: Path, task: str) -> float | None:
-    """Return OpenCompass's score of a task in 0..1, from its folder of results; None without one."""
+def _harness_score(model_folder: Path, task: str) -> float | None:
+    """Read OpenCompass's score of a task in 0..1 from the folder of results. Returns None without a score."""
     if model_folder.parent.name != _PREDICTIONS:
         return None
     path = model_folder.parent.parent / _RESULTS / model_folder.name / f"LongBench_{task}.json"

@@ -1,4 +1,4 @@
-"""Export in the form of Every Eval Ever's datastore, schema 0.3.0: a file of numbers and a file of samples."""
+"""Export in the format of Every Eval Ever's datastore, schema 0.3.0: a file of numbers and a file of samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 from lbx.base.errors import UsageError
 from lbx.base.records import sha256_text
 from lbx.base.visible import as_command
-from lbx.exchange.field.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, as_texts, ascii_json
+from lbx.exchange.tools.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, as_texts, ascii_json
 
 _SCHEMA = "0.3.0"
 _NOT_PORTABLE = re.compile(r'[<>:"\\|?*/]')
@@ -21,10 +21,10 @@ _IS_CORRECT = "score == 1"
 
 
 def every_eval_ever_files(run: RunRecord) -> dict[str, Iterable[str]]:
-    """Return {path: pieces of text} with two files for each benchmark, the samples first.
+    """Build two files for each benchmark, as {path: pieces of text}, with the samples first.
 
     Raises:
-        UsageError: the model's developer is unknown; the datastore sorts files by it.
+        UsageError: the model's developer, by which the datastore sorts files, is unknown.
     """
     files: dict[str, Iterable[str]] = {}
     developer, _, name = run.model.rpartition("/") if run.model.count("/") == 1 else ("", "", run.model)
@@ -48,7 +48,7 @@ def every_eval_ever_files(run: RunRecord) -> dict[str, Iterable[str]]:
 
 
 def _path_part(text: str) -> str:
-    """Name of a folder on any system, as the datastore demands; names in the files are the same."""
+    """Convert a text to a folder's name that is valid on any system, as the datastore demands."""
     printable = "".join(character if character.isprintable() else "_" for character in text)
     part = _NOT_PORTABLE.sub("_", printable).encode()[:_LONGEST_BYTES].decode("utf-8", "ignore").strip().rstrip(". ")
     return f"_{part}" if not part or _RESERVED.fullmatch(part) else part
@@ -69,7 +69,7 @@ class _Evaluation:
         self._digest, self._n_rows = hashlib.sha256(), 0
 
     def aggregate(self) -> Iterator[str]:
-        """Yield the file of numbers, which describes the samples' file and is written after it."""
+        """Yield the file of numbers, which describes the file of samples and must be written after that file."""
         run = self._run
         is_import = run.backend == "import"
         organization = run.metadata.get("organization", "unknown")
@@ -158,7 +158,7 @@ class _Evaluation:
         return f"{self._uuid}/{task.name}/{metric}"
 
     def samples(self) -> Iterator[str]:
-        """Yield a row for each answer and metric."""
+        """Yield a line for each answer and metric."""
         for task in self._tasks:
             for answer in self._run.answers(task):
                 for score in answer["scores"] if answer["error"] is None else ():

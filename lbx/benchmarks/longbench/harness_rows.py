@@ -1,4 +1,4 @@
-"""LongBench v1 in other evaluation harnesses: rows of their files, and the differences from the official script.
+"""LongBench v1 in other evaluation harnesses: rows of result files, and differences from the official script.
 
 The harnesses' prompts and limits were compared with the official dataset2prompt.json and dataset2maxlen.json:
 lm-evaluation-harness 0.4.13 (task versions 5 and 6), and OpenCompass at a5acc4b (August 2026).
@@ -23,7 +23,7 @@ SAMPLES: Mapping[str, int] = {
     "lcc": 500,
     "repobench-p": 500,
 }
-"""Number of LongBench v1's samples by task; LongBench-E has others."""
+"""Number of LongBench v1's samples by task. The numbers of LongBench-E differ."""
 
 _CODE_PROMPT = 'no line end after "Next line of code:" in the prompt'
 _NO_SPACE = "no space after the last colon of the prompt"
@@ -50,7 +50,7 @@ OPENCOMPASS_PROMPTS: Mapping[str, str] = {
 OPENCOMPASS_OTHER: Mapping[str, str] = {
     "qasper": "it was asked with the prompt for multi-document questions, and with 32 new tokens instead of 128",
 }
-"""Tasks that OpenCompass asks in another way."""
+"""Tasks that OpenCompass asks by another protocol, and the differences."""
 
 
 def is_bare(task: str) -> bool:
@@ -65,13 +65,14 @@ def ends_at_line(task: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HarnessRow:
-    """An answered question of a harness's file.
+    """Answered question of a harness's file.
 
     Attributes:
-        answers: the answer of each repetition; a value that is not text becomes "", marked.
-        references, classes, length: as in the data; ``length`` is 0 if the file does not have it.
-        sample_id: the data's ``_id``; "" if the file does not have it.
+        number: line of the file, from 1.
         position: position of the question in the data, from 0.
+        answers: the answer of each repetition. A value that is not text becomes "" with ``NOT_TEXT``.
+        references, classes, length: values as in the data. ``length`` is 0 if the file does not contain it.
+        sample_id: the data's ``_id``, or "" if the file does not contain it.
     """
 
     location: str
@@ -88,17 +89,17 @@ class HarnessRow:
 
 @dataclass(frozen=True, slots=True)
 class HarnessFormat(LongBenchFormat):
-    """Rows of a harness's file as predictions, and how they match a bundle's samples.
+    """Format of a harness's file, which parses rows into predictions and matches them with a bundle's samples.
 
     Attributes:
-        by_position: match rows by their position in the data; otherwise by ``_id``, or else by content.
+        by_position: whether rows are matched by position in the data, instead of by ``_id``, or else by content.
     """
 
     by_position: bool = False
     appends = False
 
     def read_rows(self, task: str, rows: Sequence[HarnessRow]) -> list[Prediction]:
-        """Return predictions in the data's order. Raises UsageError naming file and line."""
+        """Parse rows into predictions in the data's order. Raises UsageError naming file and line."""
         rows = sorted(rows, key=lambda row: row.position)
         samples = with_unique_ids(self._sample(task, row, rows[-1].classes) for row in rows)
         return [
@@ -125,10 +126,10 @@ class HarnessFormat(LongBenchFormat):
             context=row.document,
         )
 
-    def identities(
+    def match_keys(
         self, samples: Sequence[Sample], predictions: Sequence[Prediction]
     ) -> tuple[list[object], list[object]]:
-        """Return positions; or ids, and the content of rows and samples whose id only one side has."""
+        """Match keys of samples and of predictions: positions, or ids, or content for ids that only one side has."""
         if self.by_position:
             return list(range(len(samples))), [prediction.position for prediction in predictions]
         ids = {sample.sample_id for sample in samples} & {prediction.sample_id for prediction in predictions}
@@ -139,7 +140,7 @@ class HarnessFormat(LongBenchFormat):
         return [*map(identify, samples)], [identify(row.sample) for row in predictions if row.sample]
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
-        """Return a difference in the references, also if the file has none."""
+        """Report references that differ from the sample's, even if the row does not mark the answer."""
         of_file = prediction.sample
         if of_file and of_file.references != sample.references:
             return "its reference answers are others"
@@ -147,5 +148,5 @@ class HarnessFormat(LongBenchFormat):
 
 
 def _line(row: HarnessRow, values: dict[str, Any]) -> PredictionLine:
-    """Return a line without its text, because a harness's rows contain whole documents."""
+    """Make a line without ``raw``, because a harness's rows contain whole documents."""
     return PredictionLine(row.location, row.number, "", values)

@@ -1,7 +1,4 @@
-"""Answers of a results file: single ones with all stored data about them, and sorted lists for pages.
-
-An answer has its place in such a list, and a question has all its answers.
-"""
+"""Answers of a results file: single answers with all stored data about them, and filtered, sorted lists for pages."""
 
 from __future__ import annotations
 
@@ -33,13 +30,14 @@ ORDER = "run_id, benchmark, task, position, sample_id, iteration"
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A stored answer.
+    """A stored answer with its sample and scores.
 
     Attributes:
         values: columns of ``generations``, and the sample's question, references, language, length, length_unit, meta
             and context_sha256.
         scores: rows of ``scores``: metric, metric_version, score, extracted, headline, error, partial.
-        subject: row of ``rounds`` if a judge gave the answer.
+        mark_names: names of the marks (``lbx.base.marks``) of the answer.
+        subject: row of ``rounds``, if a judge gave the answer.
     """
 
     key: SampleKey
@@ -54,17 +52,17 @@ class StoredAnswer:
 
     @property
     def headline(self) -> Mapping[str, Any] | None:
-        """Row of the headline score; None without a score."""
+        """Row of the headline score, or None without a score."""
         return next((score for score in self.scores if score["headline"]), None)
 
     @property
     def choices(self) -> dict[str, str]:
-        """{letter: text} of a multiple-choice question; else empty."""
+        """{letter: text} of a multiple-choice question, or {} for other questions."""
         return _choices(self.values["meta"])
 
     @property
     def earlier_questions(self) -> list[str]:
-        """Earlier texts, with their choices, of a question that has changed since the answer; oldest first."""
+        """Earlier texts, with choices, of a question that has changed since the answer. The oldest is first."""
         meta = self.values["meta"] if self.values["error_type"] == QUESTION_CHANGED else None
         contents = meta.get(EARLIER) if isinstance(meta, dict) else None
         return [
@@ -89,7 +87,7 @@ def _choices(content: Any) -> dict[str, str]:
 
 
 def has_mark(mark: Mark) -> str:
-    """SQL condition that an answer ``g`` or its headline score has a mark."""
+    """Build the SQL condition that an answer ``g``, or the headline score of ``g``, has a mark."""
     if not mark.of_score:
         return mark.of("g")
     same = " AND ".join(f"c.{name} = g.{name}" for name in ANSWER.split(", "))
@@ -97,7 +95,7 @@ def has_mark(mark: Mark) -> str:
 
 
 LISTED: Mapping[str, Mark] = {mark.list_label: mark for mark in WORST_FIRST if mark.list_label}
-"""Marks by which answers are listed and filtered."""
+"""{name in lists: mark}, of the marks by which answers are listed and filtered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +103,10 @@ class AnswerFilter:
     """Filter for answers of a file.
 
     Attributes:
-        runs, tasks: allowed values; () for all. A task is "benchmark/task".
-        patterns: patterns of "benchmark/task/sample_id", any of which may match; see ``task_patterns``.
-        mark: required mark from ``LISTED``; "any" for any of them, "" for all answers.
-        at_least, below: bounds of the headline score, 0 to 1; None for all answers.
+        runs, tasks: allowed values, or () for all. A task is "benchmark/task".
+        patterns: patterns of "benchmark/task/sample_id", at least one of which must match; see ``task_patterns``.
+        mark: required mark from ``LISTED``, or "any" for any of these marks, or "" for all answers.
+        at_least, below: bounds of the headline score, 0 to 1, or None for all answers.
         text: text that question, output or reasoning must contain, ignoring case.
     """
 
@@ -121,10 +119,10 @@ class AnswerFilter:
     text: str = ""
 
     def condition(self, *, scores: bool = False) -> tuple[str, list[object]]:
-        """SQL from FROM on, with answers ``g`` and samples ``s``, and its parameters.
+        """Build the SQL that follows SELECT, with answers ``g`` and samples ``s``, and the SQL's parameters.
 
         Args:
-            scores: always include headline scores ``c``; default: if they are filtered.
+            scores: whether to include headline scores ``c`` even if the filter does not use scores.
         """
         marks = [has_mark(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
         texts = ("s.question", "g.output", "g.reasoning")
@@ -149,19 +147,19 @@ class AnswerFilter:
 
 
 def task_patterns(tasks: Sequence[str]) -> tuple[str, ...]:
-    """Convert --tasks to patterns of "benchmark/task/sample_id", with * and ?; each may also match single samples."""
+    """Convert values of --tasks, which may contain * and ?, to patterns of "benchmark/task/sample_id"."""
     names = [name for text in tasks for part in text.split(",") if (name := part.strip())]
     return tuple(pattern for name in names for pattern in (("*",) if name == "all" else (name, f"{name}/*")))
 
 
 def matches_pattern(answer: str, parameter: str) -> str:
-    """SQL condition for an answer's row to match one of the patterns."""
+    """Build the SQL condition that a row of an answer matches one of the patterns in a parameter."""
     key = f"{answer}.benchmark || '/' || {answer}.task || '/' || {answer}.sample_id"
     return f"len(list_filter({parameter}::VARCHAR[], lambda p: ({key}) GLOB p)) > 0"
 
 
 def resolve_tasks(store: Store, names: Sequence[str]) -> list[str]:
-    """Resolve names to the file's tasks, "benchmark/task"; a name without a benchmark matches tasks of any benchmark.
+    """Resolve names to the file's tasks, "benchmark/task". A name without a benchmark matches tasks of all benchmarks.
 
     Raises:
         UsageError: a name matches no task.
@@ -206,11 +204,11 @@ def count_answers(store: Store, choice: AnswerFilter) -> int:
     return int(store.query(f"SELECT count(*) {sql}", parameters).rows[0][0])
 
 
-def opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return judgements and ratings of an answer, single or compared with another answer.
+def find_opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Find the judgements and the ratings of an answer, single or compared with another answer.
 
-    Rows of ``judgements``, and of ``ratings`` with the kind of their set, each with ``is_subject``: false if the
-    verdict is from the other answer's perspective.
+    Returns rows of ``judgements``, and rows of ``ratings`` with the kind of their set. In all rows, ``is_subject`` is
+    false if the verdict is from the other answer's perspective.
     """
     key, run = answer.key, answer.run_id
     sides = [run, key.iteration, key.benchmark, key.task, key.sample_id, run, key.iteration, run, key.iteration]
@@ -244,7 +242,7 @@ def opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], 
 
 
 def opinion_words(opinion: Mapping[str, Any]) -> str:
-    """Verdict on the answer in a row of ``opinions``, such as "better" or "4"; "" without a verdict."""
+    """Describe the verdict in a row of ``find_opinions``, as "better" or "4". Returns "" without a verdict."""
     number = opinion.get("rating", opinion.get("score"))
     if opinion["verdict"] is None:
         return "" if number is None else f"{number:g}"
@@ -255,12 +253,12 @@ def opinion_words(opinion: Mapping[str, Any]) -> str:
 
 
 def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAnswer]:
-    """Find each run's answers to one sample.
+    """Find the answers of all runs to a sample.
 
     Args:
-        name: "benchmark/task/sample_id" or "task/sample_id", optionally with "#iteration"; or a sample id that is
-            unique to one task.
-        runs: allowed runs; () for all.
+        name: "benchmark/task/sample_id" or "task/sample_id", optionally with "#iteration", or a sample id that only
+            one task contains.
+        runs: allowed runs, or () for all.
 
     Raises:
         UsageError: no answer matches, or several tasks have a sample of that name.
@@ -306,7 +304,7 @@ def _parse_json(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _CUT = 200
-"""Number of characters of a text in a list, and of those that order it."""
+"""Number of characters of a text that a list shows, and by which a list is sorted."""
 _KEY = "{'run_id': g.run_id, 'benchmark': benchmark, 'task': task, 'sample_id': sample_id, 'iteration': g.iteration}"
 _REFERENCE = """s."references"->>'$[0]'"""
 _MARKS = ", ".join(f"CASE WHEN {has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
@@ -321,7 +319,7 @@ SORTS: Mapping[str, str] = {
     "tokens": "g.output_tokens",
     "marks": f"nullif(len(list_filter([{_MARKS}], lambda mark: mark IS NOT NULL)), 0)",
 }
-"""{name of an order: SQL expression of answers ``g``, samples ``s`` and headline scores ``c``}."""
+"""{name of an order: SQL expression of answers ``g``, samples ``s`` and headline scores ``c``}"""
 
 
 class AnswerKey(NamedTuple):
@@ -341,10 +339,10 @@ class AnswerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnswerOrder:
-    """Order of a list; answers that are equal in it are in the data's order, and missing values come last.
+    """Order of a list of answers. Answers with equal values are in the data's order, and missing values come last.
 
     Attributes:
-        name: key of ``SORTS``; "" for the data's order.
+        name: key of ``SORTS``, or "" for the data's order.
         runs: all runs, in the order in which "run" sorts them.
     """
 
@@ -353,22 +351,22 @@ class AnswerOrder:
     runs: Sequence[str] = ()
 
     def value(self) -> tuple[str, list[object]]:
-        """SQL of the value that orders an answer, and its parameters."""
+        """Return the SQL of the value by which answers are sorted, and the SQL's parameters."""
         return SORTS.get(self.name, "NULL"), [list(self.runs)] if self.name == "run" else []
 
     def clause(self) -> str:
-        """SQL of ORDER BY, for rows with that value as ``sort_value``."""
+        """Build the SQL after ORDER BY, for rows with the result of ``value`` as ``sort_value``."""
         return f"sort_value {'DESC' if self.descending else 'ASC'} NULLS LAST, {ORDER}"
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerPlace:
-    """Place of an answer in a list.
+class AnswerPosition:
+    """Position of an answer in a list.
 
     Attributes:
-        number: from 1.
+        number: position, from 1.
         total: number of answers in the list.
-        previous, next: neighbours; None at the ends.
+        previous, next: neighbours, or None at the ends of the list.
     """
 
     number: int
@@ -398,8 +396,10 @@ def list_page(store: Store, choice: AnswerFilter, order: AnswerOrder, limit: int
     )
 
 
-def find_place(store: Store, choice: AnswerFilter, order: AnswerOrder, key: AnswerKey) -> AnswerPlace | None:
-    """Find an answer in a list; None if the list does not contain it."""
+def find_answer_position(
+    store: Store, choice: AnswerFilter, order: AnswerOrder, key: AnswerKey
+) -> AnswerPosition | None:
+    """Find the position of an answer in a list. Returns None if the list does not contain the answer."""
     sql, parameters = choice.condition(scores=True)
     value, more = order.value()
     rows = store.query(
@@ -417,11 +417,11 @@ def find_place(store: Store, choice: AnswerFilter, order: AnswerOrder, key: Answ
         return None
     number, total, *neighbours = rows[0]
     previous, following = (AnswerKey(**neighbour) if neighbour else None for neighbour in neighbours)
-    return AnswerPlace(number, total, previous, following)
+    return AnswerPosition(number, total, previous, following)
 
 
 def answer_of(store: Store, key: AnswerKey) -> StoredAnswer | None:
-    """Return an answer by its key; None if the file has no such answer."""
+    """Read an answer by key. Returns None if the file does not contain the answer."""
     rows = store.query(
         f"SELECT {COLUMNS} {FROM} WHERE (g.run_id, g.benchmark, g.task, g.sample_id, g.iteration) = (?, ?, ?, ?, ?)",
         list(key),
@@ -430,7 +430,7 @@ def answer_of(store: Store, key: AnswerKey) -> StoredAnswer | None:
 
 
 def answers_to(store: Store, benchmark: str, task: str, sample_id: str, runs: Sequence[str] = ()) -> list[StoredAnswer]:
-    """Return all answers to a question, of these runs or of all, by run and iteration."""
+    """List all answers to a question, of these runs or of all runs, by run and iteration."""
     rows = store.query(
         f"""
         SELECT {COLUMNS} {FROM} WHERE (g.benchmark, g.task, g.sample_id) = (?, ?, ?)

@@ -1,4 +1,4 @@
-"""Export as lm-evaluation-harness's results and samples files, one folder for each run."""
+"""Export as lm-evaluation-harness's results and samples files, with a folder for each run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lbx.base.records import sha256_text
-from lbx.exchange.field.run_records import ANSWER_FACTS, RunRecord, TaskRecord, ascii_json, file_name_part, task_names
+from lbx.exchange.tools.run_records import ANSWER_FACTS, RunRecord, TaskRecord, ascii_json, file_name_part, task_names
 
 _FILTER = "none"
 
 
 def lm_eval_files(run: RunRecord) -> dict[str, Iterable[str]]:
-    """Return {path: pieces of text} with the results, and a file of samples for each task.
+    """Build a file of results, and a file of samples for each task, as {path: pieces of text}.
 
-    Readers find the samples of a task by its name in the folder of the results. In a folder of two runs they would join
-    the results of one with the samples of the other.
+    Readers find the samples of a task by name in the folder of the results. In a folder of two runs they would join the
+    results of a run with the samples of the other run.
     """
     tasks = [task for task in run.tasks if task.numbers]
     names = task_names(tasks)
@@ -70,7 +70,7 @@ def _results(run: RunRecord, tasks: Mapping[str, TaskRecord]) -> dict[str, Any]:
 
 
 def _metric_key(number: Mapping[str, Any]) -> str:
-    """Name of a metric without a comma, after which readers expect a filter."""
+    """Return the name of a number's metric without a comma, after which readers expect a filter."""
     return str(number["metric"]).replace(",", ";")
 
 
@@ -103,7 +103,7 @@ def _config(run: RunRecord, name: str, task: TaskRecord) -> dict[str, Any]:
 
 
 def _samples(run: RunRecord, task: TaskRecord) -> Iterator[str]:
-    """Yield a row for each answer; failed ones have no place in the format."""
+    """Yield a line for each answer except failed answers, which the format cannot represent."""
     for answer in run.answers(task):
         if answer["error"] is None:
             yield ascii_json(_sample(answer)) + "\n"

@@ -1,12 +1,13 @@
-"""Results file on a local disk with a copy in a shared folder.
+"""Copying of a run's commits from a results file on a local disk to a copy in a shared folder.
 
-DuckDB locks its file and writes it in place, which shared file systems do slowly or wrong. So a run writes to a local
-file. After each commit, the new bytes of DuckDB's log are appended to the log of the copy and flushed, so the copy has
-every commit before the node can fail. When DuckDB has moved its log into the local file, that file is copied: under
-another name, then renamed.
+DuckDB locks a file and writes it in place, which shared file systems do slowly or wrong. A run therefore writes to a
+local file. After each commit, the new bytes of DuckDB's log are appended to the log of the copy and flushed, so that
+the copy contains the commits even if the node fails. After DuckDB has moved the log into the local file, that file is
+copied under another name, and the copy renamed.
 
 A checkpoint and a copy of the file at every commit would need neither the bytes of the log nor the texts of DuckDB's
-errors, but far more than 2% of a run, which commits every 2 seconds: a checkpoint rewrites much more than the new rows.
+errors, but would take far more than 2% of a run, which commits every 2 seconds. A checkpoint rewrites much more than
+the new rows.
 Median time after a commit of 4 answers of 2,000 characters, on two busy cores (percentages of the 2 seconds):
 
     file       log's new bytes    checkpoint and copy
@@ -15,7 +16,7 @@ Median time after a commit of 4 answers of 2,000 characters, on two busy cores (
     109 MiB    9.8 ms (0.5%)      8.2 s (more than the 2 s; CPU time 92%)
     1 GiB                         the copy alone 4 to 14 s
 
-So the version of DuckDB is pinned in pyproject.toml, and a test fails with another one.
+The version of DuckDB is therefore pinned in pyproject.toml, and a test fails with another version.
 """
 
 from __future__ import annotations
@@ -44,22 +45,24 @@ from lbx.results.file.store import Store
 _BLOCK = 1 << 20
 _HEADERS = 3 * 4096
 _PAUSE_S = 60.0
-"""Seconds without copies after a failed one."""
+"""Seconds without copies after a failed copy."""
 _COPY_RECORD = "copied"
-"""Name of a file next to the local one that records its last copy, to verify that a killed run's rest continues it."""
+"""Name of a file in the local file's folder that records the version of the last copy. It shows whether the local file
+of a killed run continues the copy."""
 _LOG_OF_OLDER_FILE = "created for an older version of this database"
 _DAMAGED_ENTRY = re.compile(r"Corrupt WAL file: entry at byte position (\d{1,18})")
 _DAMAGED_SIZE = "Requested allocation size"
 _LONGEST_HEADER, _ENTRY_HEAD, _ENTRY_END = 200, 16, b"\xff\xff"
-"""Of DuckDB's log: a header, then entries of 8 bytes with their size, 8 with a checksum, and their data."""
+"""Sizes and end of entries in DuckDB's log. The log consists of a header, then entries: 8 bytes with the size, 8 bytes
+with a checksum, and the data."""
 
 
-class Copies:
-    """The file that a run writes (``path``), and its copy; see ``open_copy``."""
+class CommitCopies:
+    """Copying of a local file that a run writes (``path``) to a target; see ``open_copy``."""
 
-    def __init__(self, path: Path, target: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, target: Path, notify: Callable[[str], None]) -> None:
         self.path = path
-        self._target, self._say = target, say
+        self._target, self._notify = target, notify
         self._pause_end = 0.0
         self._version: object = None
         # Kept open until the end: DuckDB's lock would be released as soon as this process closes the file anywhere.
@@ -69,10 +72,10 @@ class Copies:
         self._log_bytes = 0
 
     def update(self, store: Store) -> None:
-        """Copy what was committed since the last call; failures are reported, and the run continues.
+        """Copy what was committed since the last call. Failures are reported, and the run continues.
 
         Args:
-            store: the open file, between two commits.
+            store: the open local file, between two commits.
         """
         if time.monotonic() < self._pause_end:
             return
@@ -85,13 +88,13 @@ class Copies:
                 self._append()
         except (OSError, StoreError) as exc:
             self._version, self._pause_end = None, time.monotonic() + _PAUSE_S
-            self._say(f"{self._target} could not be updated: {exc} The run continues.")
+            self._notify(f"{self._target} could not be updated: {exc} The run continues.")
 
     def finish(self) -> None:
         """Copy the file of a finished run, and remove the local file.
 
         Raises:
-            StoreError: it cannot be copied; the message gives the path of the results.
+            StoreError: the file cannot be copied. The message contains the path of the local file.
         """
         try:
             if self.path.is_file() and self.path.stat().st_size:
@@ -110,19 +113,19 @@ class Copies:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def _current_version(self) -> object:
-        """Value that differs after DuckDB has written to the file itself; most commits only extend its log."""
+        """Return a value that changes when DuckDB writes to the file itself. Most commits only extend the log."""
         self._file = self._file or open_input(self.path, buffering=0)
         status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns, os.pread(self._file.fileno(), _HEADERS, 0)
 
     def _publish(self) -> None:
-        """Copy the file, then its log."""
+        """Copy the file, then the log."""
         version = self._current_version()
         assert self._file is not None
         self._file.seek(0)
         with atomic_file(self._target, sync=True) as out:
             shutil.copyfileobj(self._file, out, _BLOCK)
-        log, target_log = log_of(self.path), log_of(self._target)
+        log, target_log = wal_path(self.path), wal_path(self._target)
         self._close_log()
         if log.is_file():
             with open_input(log) as file, atomic_file(target_log, sync=True) as out:
@@ -137,14 +140,14 @@ class Copies:
     def _append(self) -> None:
         """Append the log's new bytes to the copy's log."""
         try:
-            with open_input(log_of(self.path)) as file:
+            with open_input(wal_path(self.path)) as file:
                 file.seek(self._log_bytes)
                 added = file.read()
         except FileNotFoundError:
             return
         is_new = not self._log_bytes
         if self._log is None:
-            self._log = open_or_create(log_of(self._target), os.O_WRONLY)
+            self._log = open_or_create(wal_path(self._target), os.O_WRONLY)
             os.ftruncate(self._log, self._log_bytes)
         written = 0
         while written < len(added):
@@ -161,16 +164,17 @@ class Copies:
 
 
 @contextmanager
-def open_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Iterator[Copies]:
+def open_copy(target: Path, scratch: Path, notify: Callable[[str], None]) -> Iterator[CommitCopies]:
     """Have a run write to a file under ``scratch``, and copy it to ``target``, also if the block fails.
 
-    The rest of a killed run in ``scratch`` is continued if ``target`` is still its last copy, and reported otherwise.
-    Pass ``Copies.update`` to the store as its ``after_commit``.
+    A local file that a killed run left in ``scratch`` is continued if ``target`` is still its last copy, and reported
+    otherwise.
+    Pass ``CommitCopies.update`` to the store as its ``after_commit``.
 
     Args:
-        target: the results file; the run continues it if it exists.
+        target: results file, which the run continues if it exists.
         scratch: a folder on a local disk.
-        say: called with messages about the rest of a killed run, and about failed copies during the run.
+        notify: called with messages about the file that a killed run left, and about failed copies during the run.
 
     Raises:
         StoreError: another run has this file open, the folder cannot be written, or the last copy fails.
@@ -178,17 +182,17 @@ def open_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Iterat
     target = target.resolve()  # keeps a link
     with exclusive_lock(target):
         try:
-            path = _find_leftover(target, scratch, say)
+            path = _find_leftover(target, scratch, notify)
             if path is None:
                 with contextlib.suppress(NoLocksError):
-                    _join_log(target, say)
-                path = _create_copy(target, scratch, say)
+                    _join_wal(target, notify)
+                path = _create_copy(target, scratch, notify)
         except OSError as exc:
             raise StoreError(
                 f"The scratch folder {scratch} cannot be used: {exc.strerror or exc}.",
                 fix="Pass another folder with --scratch.",
             ) from exc
-        copies = Copies(path, target, say)
+        copies = CommitCopies(path, target, notify)
         try:
             yield copies
         finally:
@@ -196,38 +200,38 @@ def open_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Iterat
                 copies.finish()
 
 
-def log_of(path: Path) -> Path:
-    """Path of DuckDB's log of a results file."""
+def wal_path(path: Path) -> Path:
+    """Return the path of DuckDB's log of a results file."""
     return Path(f"{path.resolve()}.wal")
 
 
-def repair_log(path: Path, say: Callable[[str], None]) -> None:
-    """Repair the log of a copy after its node failed during an update; every complete update is kept.
+def repair_wal(path: Path, notify: Callable[[str], None]) -> None:
+    """Repair the log of a copy after the node failed during an update. All complete updates are kept.
 
-    The node may fail after the file was replaced and before its log was, or when only parts of the last, unfinished
-    update of the log had reached the disk.
+    The node may have failed between the replacement of the file and that of the log, or when only some bytes of the
+    last update of the log had reached the disk.
 
     Raises:
-        StoreError: the file cannot be opened for another reason, or a run has locked it.
+        StoreError: the file cannot be opened for another reason, or a run locks it.
     """
-    if log_of(path).is_file():
+    if wal_path(path).is_file():
         try:
             Store(path, read_only=True).close()
         except InUseError:
             raise
         except StoreError:
             with exclusive_lock(path.resolve()):
-                _repair_log(path, say)
+                _repair_wal(path, notify)
 
 
-def _repair_log(path: Path, say: Callable[[str], None]) -> None:
-    log = log_of(path)
+def _repair_wal(path: Path, notify: Callable[[str], None]) -> None:
+    log = wal_path(path)
     try:
         Store(path, read_only=True).close()
     except StoreError as exc:
         if _LOG_OF_OLDER_FILE in str(exc):
             log.unlink()
-            say(f"Removed {log}: the newer {path.name} has its commits.")
+            notify(f"Removed {log}: the newer {path.name} has its commits.")
             return
         damaged = _DAMAGED_ENTRY.search(str(exc))
         end = int(damaged[1]) if damaged else _find_damaged_size(log) if _DAMAGED_SIZE in str(exc) else None
@@ -235,16 +239,16 @@ def _repair_log(path: Path, say: Callable[[str], None]) -> None:
         if end is None or end >= size:
             raise
         os.truncate(log, end)
-        say(f"Cut off {size - end:,} damaged bytes at the end of {log}: a node failed while it wrote them.")
+        notify(f"Cut off {size - end:,} damaged bytes at the end of {log}: a node failed while it wrote them.")
 
 
 def _find_damaged_size(log: Path) -> int | None:
-    """Return the position of the first entry that is longer than the rest of the log; None without one."""
+    """Find the first entry of a log that is longer than the rest of the log. Returns the position, or None."""
     with open_input(log) as file:
         content = file.read()
 
     def next_entry(at: int) -> int:
-        """Return the end of the entry at a position; 0 if it is longer than the rest."""
+        """Return the end of the entry at a position, or 0 if the entry is longer than the rest."""
         end = at + _ENTRY_HEAD + int.from_bytes(content[at : at + 8], "little")
         return end if end <= len(content) and content[at:end].endswith(_ENTRY_END) else 0
 
@@ -260,10 +264,10 @@ def _find_damaged_size(log: Path) -> int | None:
 def exclusive_lock(target: Path) -> Iterator[None]:
     """Lock a file against other processes that replace it.
 
-    Each would drop the other's additions. The lock ends with the process.
+    Without a lock, each process would drop what the other adds. The lock ends with the process.
 
     Raises:
-        StoreError: another process has the lock, or the folder cannot be written.
+        StoreError: another process holds the lock, or the folder cannot be written.
     """
     lock = lock_path(target)
     while True:
@@ -293,10 +297,10 @@ def _try_lock_after(pause_s: float, descriptor: int) -> bool:
     return try_lock(descriptor)
 
 
-def _join_log(target: Path, say: Callable[[str], None]) -> None:
-    """Move the log that a killed run left into its file."""
+def _join_wal(target: Path, notify: Callable[[str], None]) -> None:
+    """Move the log that a killed run left into the results file."""
     if len(files_of(target)) > 1:
-        _repair_log(target, say)
+        _repair_wal(target, notify)
         Store(target).close()
 
 
@@ -304,7 +308,7 @@ def _prefix(target: Path) -> str:
     return f"lbx-{sha256_text(str(target))[:12]}-"
 
 
-def _create_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Path:
+def _create_copy(target: Path, scratch: Path, notify: Callable[[str], None]) -> Path:
     path = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=scratch)) / target.name
     try:
         if target.is_file() and target.stat().st_size:
@@ -312,7 +316,7 @@ def _create_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Pat
                 with contextlib.suppress(NoLocksError):
                     stack.enter_context(closing(connect(target, read_only=True)[0]))  # locks out writers meanwhile
                 copy_database(target, path)
-            _join_log(path, say)  # of a file system without locks
+            _join_wal(path, notify)  # of a file system without locks
     except BaseException:
         shutil.rmtree(path.parent, ignore_errors=True)
         raise
@@ -328,7 +332,7 @@ def copy_database(path: Path, copy: Path) -> None:
             shutil.copyfileobj(file, out, _BLOCK)
 
 
-def _find_leftover(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
+def _find_leftover(target: Path, scratch: Path, notify: Callable[[str], None]) -> Path | None:
     leftover = None
     for folder in sorted(scratch.glob(f"{_prefix(target)}*")):
         if folder.lstat().st_uid != os.geteuid():  # anyone can predict its name and contents
@@ -339,17 +343,17 @@ def _find_leftover(target: Path, scratch: Path, say: Callable[[str], None]) -> P
         elif (
             leftover is None
             and read_input(copy, _BLOCK).decode("utf-8", "replace") == _version(target)
-            and _has_same_start(log_of(path), log_of(target))
+            and _has_same_start(wal_path(path), wal_path(target))
         ):
             leftover = path
-            say(f"A killed run left {path} on this machine; this run continues it.")
+            notify(f"A killed run left {path} on this machine; this run continues it.")
         else:
-            say(f"A killed run left {path} on this machine, but {target} has changed since. Remove {path}.")
+            notify(f"A killed run left {path} on this machine, but {target} has changed since. Remove {path}.")
     return leftover
 
 
 def _has_same_start(log: Path, copy: Path) -> bool:
-    """Whether a log begins with all bytes of its copy."""
+    """Whether a log begins with all bytes of the log's copy."""
     if not copy.is_file():
         return True
     if not log.is_file():

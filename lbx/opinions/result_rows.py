@@ -1,6 +1,6 @@
-"""The reports ``judge_results``, ``judge_bias``, ``rating_results``: views of the same names, with intervals.
+"""Building of the reports ``judge_results``, ``judge_bias`` and ``rating_results``: rows of views, with intervals.
 
-A judge's results include its reliability (``lbx.opinions.fitness``) and other reasons for caution.
+Results of a judge include the judge's fitness (``lbx.opinions.fitness``) and other reasons for caution.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ JUDGE_TABLES = ("judge", "judge_rating")
 _SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_share": "longer_won"}
 
 
-def results(store: Store, query: ReportQuery) -> Table:
-    """The report ``judge_results``: rows over all tasks, then rows of each task.
+def build_judge_results(store: Store, query: ReportQuery) -> Table:
+    """Build the report ``judge_results``: rows over all tasks, then rows of each task.
 
-    A mark has rows only if it does not cover all questions.
+    A mark is listed only if it does not cover all questions.
     """
     fitness_by_judge = fitness_of(store)
     every = [row for row in opinions.read_judge_results(store) if matches_query(row, query)]
@@ -37,8 +37,8 @@ def results(store: Store, query: ReportQuery) -> Table:
     return as_table(columns, [row | _on_scale(row, "rating") | _doubts(row, fitness_by_judge) for row in rows])
 
 
-def bias(store: Store, query: ReportQuery) -> Table:
-    """The report ``judge_bias``: each judge over all runs, then by run if it judged several."""
+def build_judge_bias(store: Store, query: ReportQuery) -> Table:
+    """Build the report ``judge_bias``: each judge over all runs, then by run if the judge judged several runs."""
     pair_rounds = store.query("FROM judged_rounds WHERE kind = 'pair' ORDER BY ALL").dicts()
     rows = [row for row in store.query(
         "FROM judge_bias ORDER BY judge, judge_id, benchmark, run_id NULLS FIRST, against_run_id"
@@ -54,18 +54,18 @@ def bias(store: Store, query: ReportQuery) -> Table:
             if (judged_round["judge_id"], judged_round["benchmark"]) == (row["judge_id"], row["benchmark"])
             and (row["run_id"] is None or _opponents(judged_round) == _opponents(row))
         ]
-        sure = {f"{share}_{end}": value for share in _SHARES for end, value in _share(rounds, share).items()}
+        interval_values = {f"{share}_{end}": value for share in _SHARES for end, value in _share(rounds, share).items()}
         tests = {
             "first_p": _sign_test(row["first_questions"], row["second_questions"]),
             "longer_p": _sign_test(row["longer_questions"], row["shorter_questions"]),
         }
-        bias_rows.append(row | sure | tests | {"fitness": fitness_by_judge[row["judge_id"]].verdict})
+        bias_rows.append(row | interval_values | tests | {"fitness": fitness_by_judge[row["judge_id"]].verdict})
     shares = [end for share in _SHARES for end in _ends(share)]
     return as_table([*_columns(store, "judge_bias"), *shares, "first_p", "longer_p", "fitness"], bias_rows)
 
 
-def ratings(store: Store, query: ReportQuery) -> Table:
-    """The report ``rating_results``: over all tasks, then each task."""
+def build_rating_results(store: Store, query: ReportQuery) -> Table:
+    """Build the report ``rating_results``: rows over all tasks, then rows of each task."""
     rows = [row for row in opinions.read_rating_results(store) if matches_query(row, query)]
     rows = _of_several_tasks(rows, "set_id", "benchmark", "run_id", "against_run_id")
     columns = [*_columns(store, "rating_results"), *INTERVAL_COLUMNS, *_ends("mean")]
@@ -98,7 +98,7 @@ def _row_key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _on_scale(row: dict[str, Any], name: str) -> dict[str, Any]:
-    """Interval of a mean rating in the unit of its scale."""
+    """Convert the interval of a mean rating to the rating scale."""
     if None in (row[name], row["score"], row["scale_low"], row["scale_high"]):
         return {}
     width = row["scale_high"] - row["scale_low"]
@@ -111,12 +111,12 @@ def _opponents(row: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _sign_test(wins: int, losses: int) -> float | None:
-    """Exact p value of a split of questions at least this uneven; None without questions."""
+    """Compute the exact p value of a split of questions at least this uneven, or None without questions."""
     return mcnemar(wins, losses) if wins + losses else None
 
 
 def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> dict[str, Any]:
-    """Confidence interval of a share: of rounds, or of questions, that have the property ``share``."""
+    """Compute the confidence interval of the share of rounds, or of questions, with the property ``share``."""
     column = _SHARES[share]
     known_rounds = [
         {**judged_round, "score": float(judged_round[column])}
@@ -128,14 +128,14 @@ def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> dict[str, Any]:
 
 
 def _doubts(row: dict[str, Any], fitness_by_judge: Mapping[str, Fitness]) -> dict[str, Any]:
-    """Fitness of the judge and other reasons for caution."""
+    """Describe the fitness of a row's judge, and other reasons for caution."""
     fitness = fitness_by_judge[row["judge_id"]]
     doubts = [text for name, text in (("same_family", "same family"), ("many_errors", "many errors")) if row[name]]
     return {"fitness": fitness.verdict, "why": fitness.why, "caution": ", ".join(doubts) or None}
 
 
 def with_judge_warnings(store: Store, paper: Table) -> Table:
-    """Add judges' labels and fitness ("unfit: ...") to the report ``paper``; NULL in rows without a judge."""
+    """Add judges' labels and fitness ("unfit: ...") to the report ``paper``, with None in rows without a judge."""
     fitness_by_judge = fitness_of(store)
     label_of = labels(runs_by_id(store).values()) if fitness_by_judge else {}
     rows = paper.dicts()

@@ -1,1 +1,0 @@
-"""Formats of other evaluation programs: evaluation harnesses, and formats for sharing results."""

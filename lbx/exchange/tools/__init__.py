@@ -1,0 +1,1 @@
+"""Formats of other evaluation tools: evaluation harnesses, and formats for sharing results."""

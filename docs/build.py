@@ -26,29 +26,47 @@ from lbx.base.version import __version__
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 CONTENTS: dict[str, list[str]] = {
-    "Start": ["README.md", "docs/getting-started.md", "docs/glossary.md"],
-    "Measure": [
+    "Tutorials": [
+        "README.md",
+        "docs/getting-started.md",
+    ],
+    "How-to guides": [
         "docs/running.md",
+        "docs/results.md",
+        "docs/bundling.md",
+        "docs/officer.md",
         "docs/ruler.md",
-        "docs/prompts.md",
-        "docs/models.md",
-        "docs/judging.md",
+        "docs/own-benchmark.md",
         "docs/judges.md",
         "docs/rating.md",
+        "docs/annotating.md",
+        "docs/browsing.md",
+        "docs/exchange.md",
+        "docs/container.md",
+        "docs/clusters.md",
+    ],
+    "Explanation": [
+        "docs/prompts.md",
+        "docs/judging.md",
         "docs/intervals.md",
         "docs/judge-numbers.md",
         "docs/leaderboards.md",
-        "docs/results.md",
-        "docs/exchange.md",
+        "docs/speed.md",
+        "SECURITY.md",
+    ],
+    "Reference": [
+        "docs/models.md",
         "docs/report-page.md",
         "docs/cookbook.md",
-        "docs/browsing.md",
-        "docs/annotating.md",
         "docs/python.md",
+        "docs/glossary.md",
+        "tests/architectures.md",
     ],
-    "Cross the gap": ["docs/bundling.md", "docs/officer.md", "SECURITY.md"],
-    "Machines": ["docs/container.md", "docs/clusters.md", "tests/architectures.md", "docs/speed.md"],
-    "Extend": ["docs/own-benchmark.md", "docs/extending.md", "CONTRIBUTING.md", "CHANGELOG.md"],
+    "Project": [
+        "docs/extending.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+    ],
 }
 """The pages by section, in reading order. README.md is the first page."""
 _SITE_ONLY = re.compile(r"<!-- site: (\S+) -->\n")

@@ -29,8 +29,13 @@ CONTENTS: dict[str, list[str]] = {
     "Tutorials": [
         "README.md",
         "docs/getting-started.md",
+        "docs/tutorial-bundler.md",
+        "docs/tutorial-officer.md",
+        "docs/tutorial-judge.md",
+        "docs/tutorial-cluster.md",
     ],
     "How-to guides": [
+        "docs/installation.md",
         "docs/running.md",
         "docs/results.md",
         "docs/bundling.md",
@@ -44,6 +49,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/exchange.md",
         "docs/container.md",
         "docs/clusters.md",
+        "docs/troubleshooting.md",
     ],
     "Explanation": [
         "docs/prompts.md",
@@ -63,6 +69,8 @@ CONTENTS: dict[str, list[str]] = {
         "tests/architectures.md",
     ],
     "Project": [
+        "docs/stability.md",
+        "docs/tested.md",
         "docs/extending.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",

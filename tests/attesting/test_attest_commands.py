@@ -129,7 +129,7 @@ def test_rows_that_were_swapped_removed_or_added_are_named(folder: Path) -> None
     ]
 
 
-@pytest.mark.parametrize("keep", [(), ("--keep", "answers")])
+@pytest.mark.parametrize("keep", [(), ("--keep-answers",)])
 def test_after_texts_were_removed_everything_else_is_verified(lbx: Lbx, folder: Path, keep: tuple[str, ...]) -> None:
     lbx.ok("runs", "extract", "results.duckdb", "--without-texts", *keep, "-o", "plain.duckdb", cwd=folder)
     path, key, attestation = folder / "plain.duckdb", folder / "key", folder / "results.duckdb.attestation.jsonl.gz"

@@ -27,7 +27,7 @@ from tests.doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check
 README = (ROOT / "README.md").read_text("utf-8")
 EVERYTHING = "\n".join(path.read_text("utf-8") for path in DOCUMENTS)
 COMMANDS = [line for page in DOCUMENTS for line in commands(page)]
-RUN_PAGES = ("running.md", "prompts.md", "judging.md")
+RUN_PAGES = ("running.md", "prompts.md", "judging.md", "rescoring.md", "exchange.md")
 """Their lines of lbx that name the folder ``work`` are run, in this order; test_tutorials.py runs whole pages."""
 
 NOT_RUN = {
@@ -273,6 +273,19 @@ def test_the_site_is_plain_accessible_html_whose_links_hold(tmp_path: Path) -> N
             other = (path.parent / file).resolve() if file else path
             assert other.is_file(), f"{path.name} links to {place}"
             assert not anchor or anchor in found[other].ids, f"{path.name} links to {place}"
+
+
+def test_the_site_lists_its_pages_and_versions(tmp_path: Path) -> None:
+    build = script("build")
+    written = build.build(tmp_path / "0.10.0")
+    listed = re.findall(
+        r"^- \[[^]]+\]\(([^)]+)\): \S", (tmp_path / "0.10.0" / "llms.txt").read_text("utf-8"), re.MULTILINE
+    )
+    assert {tmp_path / "0.10.0" / path for path in listed} == set(written)
+    (tmp_path / "0.9.1").mkdir()
+    (tmp_path / "0.9.1" / "index.html").touch()
+    build.list_versions(tmp_path)
+    assert Page((tmp_path / "index.html").read_text("utf-8")).places == ["0.10.0/index.html", "0.9.1/index.html"]
 
 
 def test_every_page_is_in_the_sites_contents() -> None:

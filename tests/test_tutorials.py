@@ -1,4 +1,4 @@
-"""The tutorials run as printed: each in a folder with what a clone has, block by block, with the answers that it prints.
+"""The tutorials run as printed: each in a folder with what a clone has, block by block, with the output that it prints.
 
 A comment before a block changes that: ``not run: REASON``, ``needs Slurm``, ``repeat until: TEXT`` in its output, and
 ``rated`` for a page that people rate answers on, which this test opens and ends as they would. A block of TOML or JSON

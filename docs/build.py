@@ -2,8 +2,8 @@
 ``python docs/build.py FOLDER`` writes it elsewhere. Each version of lbx has a folder in it; the first page lists them.
 
 Each page is plain HTML with one style sheet; links between the Markdown files become links between pages. A script adds
-search, with an index of all sections in ``search.js``; without scripts only search is missing. ``llms.txt`` lists the pages for
-language models.
+search, with an index of all sections in ``search.js``; without scripts only search is missing. ``llms.txt`` lists the
+pages for language models.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Workplace:
 def rate_all(link: re.Match[str]) -> None:
     """Rate as a person would: 1 for an answer that does not know, 5 for any other."""
     here = {"base_url": link[1] + link[2], "headers": {"origin": link[1]}, "follow_redirects": True}
-    with httpx2.Client(**here, trust_env=False, timeout=60) as client:  # type: ignore[arg-type]
+    with httpx2.Client(**here, trust_env=False, timeout=60) as client:
         text = client.get(link[3]).text
         while open_answers := [one for one in _ANSWER.findall(text) if 'aria-pressed="true"' not in one]:
             item = re.search(r'action="[^"]*(/item/\d+)"', text)

@@ -61,8 +61,8 @@ def parse_arguments() -> argparse.Namespace:
 def report_commands(file: Path, reports: Sequence[str]) -> dict[str, list[str]]:
     """{title: arguments of lbx}, for each report that reads a file, all of them on one screen, and the page."""
     commands = {name: ["report", str(file), name] for name in reports if name not in _WITHOUT_FILE}
-    commands["comparison"].append("--force")
-    commands["changes"] += ["--force", "--baseline", "run-0000"]
+    commands["comparison"].append("--allow-different-settings")
+    commands["changes"] += ["--allow-different-settings", "--baseline", "run-0000"]
     page = [str(file), "--format", "html", "-o", str(file.with_suffix(".html"))]
     return {"one screen": ["report", str(file)], **commands, "the page": ["report", *page]}
 

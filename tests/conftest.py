@@ -140,7 +140,7 @@ def imports(shared: Callable[[str], Path], once: Once) -> Path:
             ("longbench_v2", "longbench_v2/oneshot.jsonl", "gpt-4o-mini"),
             ("leval", "leval/ngram_eval/llama2-13b-chat-4k", "llama2-13b-chat-4k"),
         ):
-            command = ("import", name, predictions / place, "-o", folder / "all.duckdb", "-m", model)
+            command = ("import", name, predictions / place, "-o", folder / "all.duckdb", "--model-name", model)
             done = Lbx()(*command)
             assert done.returncode == 0, done.stderr
 

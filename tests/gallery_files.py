@@ -357,6 +357,18 @@ def published_file(path: Path, shared: Path) -> Path:
         for file in sorted((judgements / folder).glob("*.pred.jsonl")):
             sources.append(("leval", file, f"{file.name.removesuffix('.pred.jsonl')} ({folder})"))
     for format_, source, model in sources:
-        command = [sys.executable, "-P", "-m", "lbx.cli", "import", format_, str(source), "-m", model, "-o", str(path)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "lbx.cli",
+            "import",
+            format_,
+            str(source),
+            "--model-name",
+            model,
+            "-o",
+            str(path),
+        ]
         subprocess.run(command, check=True, capture_output=True)
     return path

@@ -57,7 +57,7 @@ def write_planted_file(path: Path) -> Planted:
             store.begin_run(RunRow(run, f"m{place}", "hf", "1", versions, "ab" * 32, settings, {}, "1"))
             rows = [_answer(run, sample, number, planted) for number, sample in enumerate(samples)]
             store.write(samples=[SampleRow(sample, at) for at, sample in enumerate(samples)], generations=rows)
-        score_with(store, None, run_ids=PLANTED_RUNS, workers=1)
+        score_with(store, None, run_ids=PLANTED_RUNS, processes=1)
         for run in PLANTED_RUNS:
             store.finish_run(run, "done")
         answers = {

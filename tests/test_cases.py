@@ -185,7 +185,7 @@ def imported(folder: str, *words: str) -> Callable[[Case], None]:
     """An import that says what it found in the file."""
 
     def check(case: Case) -> None:
-        done = case.lbx("import", "longbench", case.folder / folder, "--model", "m", "-o", case.results)
+        done = case.lbx("import", "longbench", case.folder / folder, "--model-name", "m", "-o", case.results)
         assert done.returncode in (0, 2), done.stderr
         said = " ".join(f"{done.stdout} {done.stderr}".lower().split())
         assert any(word in said for word in words), said

@@ -17,7 +17,7 @@ calibrate=() bounds=() shorter=(--max-new-tokens 48)  # a summary's 512 tokens, 
 if [ "${2:-}" = short ]; then
     runs=("leval/tpo,longbench/multi_news,longbench_v2 1") compared=${runs[0]}
     judging=(--run claude-100k --against turbo-16k-0613 --tasks leval/news_summ --max-new-tokens 4)
-    calibrate=(--no-calibrate) bounds=(--max-prompt-tokens 192 --max-new-tokens 4) shorter=("${bounds[@]}")
+    calibrate=(--no-measure-speed) bounds=(--max-prompt-tokens 192 --max-new-tokens 4) shorter=("${bounds[@]}")
 fi
 
 step() {

@@ -51,10 +51,10 @@ def make_files(folder: Path) -> None:
         ("longbench_v2", predictions / "longbench_v2/oneshot.jsonl", "gpt-4o-mini"),
         ("leval", predictions / "leval/ngram_eval/llama2-13b-chat-4k", "llama2-13b-chat-4k"),
     ):
-        _lbx("import", format_, path, "-o", folder / "predictions.duckdb", "-m", model)
+        _lbx("import", format_, path, "-o", folder / "predictions.duckdb", "--model-name", model)
     for model in ("claude-100k", "gpt4-32k", "turbo-16k-0613"):
         file = judgements / "human_eval" / f"{model}.pred.jsonl"
-        _lbx("import", "leval", file, "-m", model, "-o", folder / "rated.duckdb")
+        _lbx("import", "leval", file, "--model-name", model, "-o", folder / "rated.duckdb")
     _lbx("import", "leval_ratings", judgements / "human_eval/jsons", "--rater", "author", "-o", folder / "rated.duckdb")
     _lbx("import", "leval_judge", TESTS / "data/leval_judge/ours.pred.judge.jsonl", "-o", folder / "judged.duckdb")
     demo = ROOT / "work/demo/results.duckdb"
@@ -137,7 +137,7 @@ def dump_reports(folder: Path, output: Path) -> None:
                     done = Lbx()("report", path, *([report] if report else []), "--format", format_)
                     text = f"{done.returncode}\n{done.stdout}\n{done.stderr}"
                     (output / f"{path.stem}.{report or 'all'}.{format_}").write_text(text)
-            done = Lbx()("report", path, "--format", "html", "-o", "page.html", "--force")
+            done = Lbx()("report", path, "--format", "html", "-o", "page.html", "--allow-different-settings")
             page = Path("page.html").read_text() if done.returncode == 0 else done.stderr
             (output / f"{path.stem}.html").write_text(page)
             Path("page.html").unlink(missing_ok=True)

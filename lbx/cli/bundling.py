@@ -23,7 +23,7 @@ _LINKS = 5
 def make_bundle(options: BundleOptions) -> None:
     recipes, as_json = options.recipes, options.as_json
     locations = Where(
-        name=options.name,
+        name=options.bundle_name,
         hub=options.hub,
         mirror=options.mirror,
         work=options.work,
@@ -34,9 +34,11 @@ def make_bundle(options: BundleOptions) -> None:
     writing = Writing(**size, zstd=options.zstd, key=options.sign)
     with ByteProgress() as progress:
         if options.dry_run:
-            outline = survey(recipes, options.out, **locations, progress=progress)
+            outline = survey(recipes, options.output, **locations, progress=progress)
         else:
-            result = create(recipes, options.out, **locations, writing=writing, on_outline=_announce, progress=progress)
+            result = create(
+                recipes, options.output, **locations, writing=writing, on_outline=_announce, progress=progress
+            )
     if not options.dry_run:
         _show_archive(result, as_json=as_json)
     elif as_json:

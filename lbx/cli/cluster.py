@@ -185,7 +185,7 @@ def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunS
         )
     if folder.plan_file.exists() and not options.dry_run:
         folder.create()  # raises UsageError for a folder with a run, before minutes of token counting
-    counting = Counting(options.calibrate, options.like, options.tokens)
+    counting = Counting(options.measure_speed, options.history, options.tokens)
     with RunBar() as bar:
         plan = plan_shards(spec, options.shards, counting, bar, folder.results_files(), at_once=options.at_once)
     costs = [shard.cost for shard in plan.shards]
@@ -282,7 +282,7 @@ def show_status(options: StatusOptions) -> None:
 
 def merge_files(options: MergeOptions) -> None:
     sources, output = options.sources, options.output
-    plan = read_shards(options.shards) if options.shards else None
+    plan = read_shards(options.shard_plan) if options.shard_plan else None
     if len(sources) == 1 and sources[0].is_dir():
         folder = RunFolder(sources[0])
         plan = plan or folder.plan()
@@ -297,7 +297,7 @@ def merge_files(options: MergeOptions) -> None:
         files = [*sources]
     if output is None:
         raise UsageError("No output file given.", fix="Pass the new results file with -o.")
-    merged = join(files, output, plan, force=options.force)
+    merged = join(files, output, plan, update=options.update)
     _show_merge(merged, as_json=options.as_json)
     if merged.gaps or any(merged.failures.values()):
         raise typer.Exit(_EXIT_GAPS)

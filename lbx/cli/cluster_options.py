@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from lbx.cli.options import SessionOptions
 from lbx.cli.spec_options import SpecOptions
-from lbx.options.common import CPUS, GPUS, MEMORY, OUTPUT, SCRATCH, SHARD_PLAN, AsJson
+from lbx.options.common import CPUS, GPUS, HISTORY, MEASURE_SPEED, MEMORY, OUTPUT, SCRATCH, AsJson
 from lbx.options.option import Argument, Option
 
 
@@ -28,17 +28,14 @@ class SubmitOptions(SessionOptions, SpecOptions):
     output: Annotated[Path, OUTPUT.with_help("A new folder shared by all machines.", metavar="DIR")]
     shards: Annotated[
         int | None,
-        SHARD_PLAN.with_help("Number of shards; default: chosen from the predicted time.", metavar="N"),
+        Option("Number of shards; default: chosen from the predicted time.", "N"),
     ] = None
     job_name: Annotated[str | None, Option("The job's name; default: the run's.", "NAME")] = None
     at_once: Annotated[int, Option("At most N shards at a time; 0: all.", "N")] = 0
-    calibrate: Annotated[
-        bool,
-        Option("Compute here for a few seconds to predict the duration of shards on nodes like this one."),
-    ] = True
-    like: Annotated[
+    measure_speed: Annotated[bool, MEASURE_SPEED] = True
+    history: Annotated[
         Path | None,
-        Option("Predict from a results file of this model on such nodes, instead of computing here.", "RESULTS"),
+        HISTORY.with_help("A results file of this model on such nodes, whose sessions replace the measurement."),
     ] = None
     tokens: Annotated[
         bool,

@@ -8,17 +8,17 @@ from typing import Annotated, ClassVar
 from lbx.options.common import (
     BUNDLE,
     FORMAT_NAME,
-    MODEL,
     NAME,
     OUTPUT,
     RATER,
+    REPLACE,
     RUN,
     RUN_FORMS,
     SHARD_PLAN,
     AsJson,
     OnlyRuns,
+    Processes,
     ResultsArgument,
-    Workers,
 )
 from lbx.options.option import Argument, Option, option_of
 from lbx.options.run_spec import RunSpec
@@ -65,16 +65,16 @@ class ScoreOptions:
         Path | None,
         OUTPUT.with_help("A new results file, with scores by the bundle's rules."),
     ] = None
-    workers: Workers = 0
+    processes: Processes = None
     threads: Annotated[int | None, option_of(RunSpec, "threads")] = None
     as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb"""
+    """Example: lbx import longbench pred/llama3-8b-instruct --model-name llama3-8b-instruct -o results.duckdb"""
 
-    BRIEF: ClassVar[Sequence[str]] = ("output", "model", "name", "e", "bundle")
+    BRIEF: ClassVar[Sequence[str]] = ("output", "model_name", "name", "e", "bundle")
 
     file_format: FormatArgument
     path: Annotated[Path, Argument("The folder or file written by the official script.", "PATH")]
@@ -82,11 +82,11 @@ class ImportOptions:
         Path,
         OUTPUT.with_help("The results file; created if missing."),
     ]
-    model: Annotated[
+    model_name: Annotated[
         str | None,
-        MODEL.with_help(
+        Option(
             "The model's name in reports. Only predictions need it: a file of judgements contains its judge's name.",
-            metavar="NAME",
+            "NAME",
         ),
     ] = None
     name: Annotated[
@@ -114,7 +114,7 @@ class ImportOptions:
         RATER.with_help("leval_ratings: the rater, if no file name contains it."),
     ] = None
     metadata: Annotated[tuple[str, ...], option_of(RunSpec, "metadata")] = ()
-    workers: Workers = 0
+    processes: Processes = None
     as_json: AsJson = False
 
 
@@ -143,7 +143,7 @@ class ExportOptions:
         Path | None,
         BUNDLE.with_help("The bundle with the questions, for leval_ratings, leval_judge and --judged."),
     ] = None
-    documents: Annotated[
+    documents_file: Annotated[
         Path | None,
         Option("leval_ratings: a file with the documents, such as claude.gpt4.ref.jsonl.", "FILE"),
     ] = None
@@ -162,14 +162,14 @@ class ExportOptions:
             "METRIC",
         ),
     ] = None
-    force: Annotated[bool, Option("Replace existing files.")] = False
+    force: Annotated[bool, REPLACE] = False
     as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions:
     """Refuses runs with one name but different settings or bundles, and two different answers to one question; an
-    answer replaces a failed or empty one. With --force, merges again into the same file and keeps all of its rows.
+    answer replaces a failed or empty one. With --update, merges again into the same file and keeps all of its rows.
     Exit code 3: samples are missing or have failed.
 
     Example: lbx merge a.duckdb b.duckdb -o all.duckdb
@@ -180,6 +180,6 @@ class MergeOptions:
         Path | None,
         OUTPUT.with_help("The new results file; default for a folder: its results.duckdb."),
     ] = None
-    shards: Annotated[Path | None, SHARD_PLAN.with_help("The shard plan, which lists the expected samples.")] = None
-    force: Annotated[bool, Option("Merge into an existing output; rows that only the output has are kept.")] = False
+    shard_plan: Annotated[Path | None, SHARD_PLAN] = None
+    update: Annotated[bool, Option("Merge into an existing output; rows that only the output has are kept.")] = False
     as_json: AsJson = False

@@ -47,7 +47,7 @@ def score_outputs(options: ScoreOptions) -> None:
             runs=options.runs,
             embedding=options.embedding,
             bundle=options.bundle,
-            workers=options.workers,
+            processes=options.processes,
             threads=options.threads,
             listener=bar,
         )
@@ -67,7 +67,7 @@ def _score_by_bundle(options: ScoreOptions, output: Path) -> None:
             bundle,
             runs=options.runs,
             embedding=options.embedding,
-            workers=options.workers,
+            processes=options.processes,
             listener=bar,
         )
     if options.as_json:
@@ -95,7 +95,7 @@ def import_files(options: ImportOptions) -> None:
     understood = parse_predictions(
         file_format,
         options.path,
-        model=options.model or "",
+        model=options.model_name or "",
         run_id=options.name,
         bundle=opened,
         e=options.e,
@@ -104,7 +104,7 @@ def import_files(options: ImportOptions) -> None:
     )
     with Store(output) as store:
         done = write_predictions(store, understood)
-        _score_import(store, done.run_id, options.workers)
+        _score_import(store, done.run_id, options.processes)
         compared = HARNESS.read(store, ReportQuery(runs=[done.run_id]))
     if options.as_json:
         tasks_of_harness = {"harness": compared.dicts()} if compared.rows else {}
@@ -124,7 +124,9 @@ def import_files(options: ImportOptions) -> None:
 
 def _import_judge(options: ImportOptions, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
     output = options.output
-    read = read_judgements(options.path, model=options.model, run_id=options.name, bundle=bundle, metadata=metadata)
+    read = read_judgements(
+        options.path, model=options.model_name, run_id=options.name, bundle=bundle, metadata=metadata
+    )
     with Store(output) as store:
         done = write_judgements(store, read)
         for run in done:
@@ -141,11 +143,11 @@ def _import_judge(options: ImportOptions, bundle: Bundle | None, metadata: Mappi
         notes(run.notes)
 
 
-def _score_import(store: Store, run_id: str, workers: int) -> None:
+def _score_import(store: Store, run_id: str, processes: int | None) -> None:
     status = "interrupted"
     try:
         with RunBar() as bar:
-            score_with(store, None, run_ids=[run_id], workers=workers, listener=bar)
+            score_with(store, None, run_ids=[run_id], processes=processes, listener=bar)
         status = "done"
     finally:
         store.finish_run(run_id, status)
@@ -255,7 +257,7 @@ def export_ratings(options: ExportOptions) -> None:
     with Store(options.results, read_only=True) as store:
         require_texts(store, "An export needs questions and answers.")
         files = rating_files.export_ratings(
-            store, options.set_id, options.rater, bundle=opened, documents=options.documents
+            store, options.set_id, options.rater, bundle=opened, documents=options.documents_file
         )
     pieces = {name: [text] for name, text in files.items()}
     written = write_files(options.output, pieces, run_names=options.rater or "the rater", force=options.force)

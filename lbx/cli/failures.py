@@ -107,7 +107,7 @@ def offer_own_file(error: InUseError, words: Sequence[str]) -> None:
     if len(words) < 2 or words[1] not in _MERGEABLE:
         return
     error.command, own_file = _with_other_output(words, _unused_name(str(error.path)))
-    merge = as_command("lbx", "merge", Path(own_file), "-o", error.path, "--force")
+    merge = as_command("lbx", "merge", Path(own_file), "-o", error.path, "--update")
     error.fix = f"Wait for it to end, or write to a file of your own, and merge it when both have ended: {merge}"
 
 

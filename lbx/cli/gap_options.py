@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from lbx.options.common import NAME, OUTPUT, RUN, RUN_FORMS, AsJson, OnlyRuns, ResultsArgument
+from lbx.options.common import OUTPUT, REPLACE, RUN, RUN_FORMS, AsJson, OnlyRuns, ResultsArgument
 from lbx.options.option import Argument, Option
 
 Keys = Annotated[
@@ -34,16 +34,16 @@ class BundleOptions:
     Example: lbx bundle models/new.toml --base bundle.json -o out
     """
 
-    BRIEF: ClassVar[Sequence[str]] = ("out", "name", "base", "sign", "dry_run")
+    BRIEF: ClassVar[Sequence[str]] = ("output", "bundle_name", "base", "sign", "dry_run")
 
     recipes: Annotated[
         tuple[Path, ...],
         Argument("Recipes or model cards (TOML), combined into one bundle.", "RECIPE..."),
     ]
-    out: Annotated[Path, Option("Folder for the archive.", "DIR", ("--out", "-o"))] = Path()
-    name: Annotated[
+    output: Annotated[Path, OUTPUT.with_help("Folder for the archive.", metavar="DIR")] = Path()
+    bundle_name: Annotated[
         str | None,
-        NAME.with_help("Name of the bundle; default: the joined names of the recipes."),
+        Option("Name of the bundle; default: the joined names of the recipes.", "NAME"),
     ] = None
     hub: Annotated[
         str | None,
@@ -114,7 +114,7 @@ class AttestOptions:
         Path | None,
         OUTPUT.with_help("The attestation; default: RESULTS.attestation.jsonl.gz."),
     ] = None
-    force: Annotated[bool, Option("Replace an existing attestation.")] = False
+    force: Annotated[bool, REPLACE] = False
     as_json: AsJson = False
 
 

@@ -51,7 +51,7 @@ def judge_answers(options: JudgeOptions) -> None:
 
 def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
     with RunBar() as bar:
-        outlook = plan(spec, calibrate=False, listener=bar)
+        outlook = plan(spec, measure_speed=False, listener=bar)
     if as_json:
         answer_json(json.dumps(outlook.to_json(), ensure_ascii=False))
         return

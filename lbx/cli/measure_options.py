@@ -1,14 +1,14 @@
 """Options of the commands that measure, from ``lbx doctor`` and ``lbx tasks`` to ``lbx run`` and ``lbx parity``."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from lbx.cli.options import LocalSessionOptions
 from lbx.cli.spec_options import SpecOptions
-from lbx.options.common import BUNDLE, LIMIT, OUTPUT, SHARD_PLAN, TASKS, AsJson, Full
+from lbx.options.common import BUNDLE, HISTORY, LIMIT, MEASURE_SPEED, OUTPUT, SHARD_PLAN, TASKS, AsJson, Full
 from lbx.options.option import Argument, Option, option_of, shard_option
 from lbx.options.run_spec import RunSpec
 
@@ -73,29 +73,29 @@ class ModelsOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(SpecOptions):
-    """Only calibrates for a few seconds, or not at all if a results file (-o) has earlier sessions.
+    """Computes for a few seconds to measure the speed, or not at all if --history has earlier sessions.
 
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
 
-    output: Annotated[
+    BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "tasks", "limit", "name", "history", "alternatives")
+
+    history: Annotated[
         Path | None,
-        OUTPUT.with_help(
-            "Input: a results file, which plan reads and does not change. Its sessions replace the calibration, "
-            "and it must not have other versions of the questions. It may be missing."
+        HISTORY.with_help(
+            "A results file whose sessions replace the measurement. It may be missing, and must not have other "
+            "versions of the questions."
         ),
     ] = None
-    calibrate: Annotated[
-        bool,
-        Option("Compute for a few seconds to estimate the duration of a run."),
-    ] = True
-    against: Annotated[
+    measure_speed: Annotated[bool, MEASURE_SPEED] = True
+    alternatives: Annotated[
         tuple[str, ...],
         Option(
             "Plan this model, too, and show which one is faster here: the GGUF of a folder, or the folder of "
             "a GGUF. Transformers on a CPU is measured in float32 and bfloat16, unless the card sets one. "
             "Can be repeated.",
             "MODEL",
+            ("--alternative",),
         ),
     ] = ()
     as_json: AsJson = False
@@ -125,9 +125,9 @@ class RunOptions(LocalSessionOptions, SpecOptions):
     """
 
     output: Annotated[Path, OUTPUT.with_help("The results file; created if missing.", panel="Output")]
-    shards: Annotated[
+    shard_plan: Annotated[
         Path | None,
-        SHARD_PLAN.with_help("The shard plan written by `lbx submit`; needs --shard.", panel="One shard of many"),
+        replace(SHARD_PLAN, panel="One shard of many"),
     ] = None
     shard: Annotated[
         int | None,

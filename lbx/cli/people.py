@@ -87,7 +87,7 @@ def _open_pages(options: RateOptions, pages_of: type[RatingPages], documents_of:
                 patterns=task_patterns(options.tasks),
                 limit=options.items,
                 scale=_parse_scale(options.scale or "1-5"),
-                seed=options.seed,
+                seed=options.shuffle_seed,
                 raters_per_item=options.raters_per_item if len(people) > 1 else None,
                 agreement=options.agreement,
                 bundle=bundle,

@@ -118,7 +118,7 @@ class RateOptions(PageOptions):
         ),
     ] = None
     tasks: OnlyTasks = ()
-    items: Annotated[int | None, Option("Only the first N questions over all tasks.", "N", ("--items", "-n"))] = None
+    items: Annotated[int | None, Option("Only the first N questions over all tasks.", "N")] = None
     raters: Annotated[int | None, Option("Number of raters, named rater-1, rater-2 ...", "N")] = None
     names: Annotated[tuple[str, ...], RATER.with_help("Name of a rater. Can be repeated.")] = ()
     raters_per_item: Annotated[int, Option("Number of raters for each question.", "N", least=1)] = 1
@@ -135,7 +135,7 @@ class RateOptions(PageOptions):
         Option("Question that a rating answers, shown to raters; default: how well it answers.", "TEXT"),
     ] = ""
     reference_open: Annotated[bool, Option("Show references immediately; default: after a key press.")] = False
-    seed: Annotated[
+    shuffle_seed: Annotated[
         int,
         Option("Seed for the order of answers and the assignment of questions to raters.", "N", least=UNLIMITED),
     ] = 0

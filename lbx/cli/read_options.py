@@ -41,7 +41,7 @@ class ReportOptions:
         "output",
         "runs",
         "baseline",
-        "against",
+        "published",
         "no_interval",
         "tasks",
         "rows",
@@ -67,20 +67,20 @@ class ReportOptions:
     runs: OnlyRuns = ()
     no_interval: Annotated[bool, option_of(ReportQuery, "without_intervals")] = False
     references: Annotated[tuple[Path, ...], option_of(ReportQuery, "references")] = ()
-    against: Annotated[tuple[str, ...], option_of(ReportQuery, "models")] = ()
+    published: Annotated[tuple[str, ...], option_of(ReportQuery, "models")] = ()
     baseline: Annotated[str | None, option_of(ReportQuery, "baseline")] = None
     baseline_file: Annotated[Path | None, option_of(ReportQuery, "baseline_file")] = None
     margin: Annotated[float | None, option_of(ReportQuery, "margin")] = None
-    force: Annotated[bool, option_of(ReportQuery, "force")] = False
+    allow_different_settings: Annotated[bool, option_of(ReportQuery, "allow_different_settings")] = False
     tasks: Annotated[
         tuple[str, ...], TASKS.with_help("changes: only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'.")
     ] = ()
     rows: Annotated[int | None, option_of(ReportQuery, "limit")] = None
     expected: Annotated[tuple[str, ...], option_of(ReportQuery, "expected_models")] = ()
-    keep: Annotated[float | None, option_of(ReportQuery, "keep")] = None
-    at_least: Annotated[
+    keep_share: Annotated[float | None, option_of(ReportQuery, "keep_share")] = None
+    keep_score: Annotated[
         float | None,
-        option_of(ReportQuery, "at_least").with_help(
+        option_of(ReportQuery, "keep_score").with_help(
             "Effective context: the score to reach instead, such as RULER's 0.856."
         ),
     ] = None

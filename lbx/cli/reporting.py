@@ -39,7 +39,7 @@ _PIPE_WIDTH = 120
 
 def report(options: ReportOptions) -> None:
     view, results, output = options.view, options.results, options.output
-    published = bool(options.references or options.against)
+    published = bool(options.references or options.published)
     given_options = changed_options(options)
     if view is None and results is not None:
         view = _selected_report(given_options)
@@ -59,7 +59,7 @@ def report(options: ReportOptions) -> None:
     reports.check_options(read_reports, given_options)
     query = ReportQuery(
         runs=resolve_runs_in(results, options.runs) if results else (),
-        models=options.against,
+        models=options.published,
         references=options.references,
         expected_models=options.expected,
         with_published_models=published,
@@ -67,11 +67,11 @@ def report(options: ReportOptions) -> None:
         baseline=options.baseline or "",
         baseline_file=options.baseline_file,
         margin=ALL.margin if options.margin is None else options.margin,
-        force=options.force,
+        allow_different_settings=options.allow_different_settings,
         tasks=options.tasks,
         limit=options.rows or ALL.limit,
-        keep=options.keep,
-        at_least=options.at_least,
+        keep_share=options.keep_share,
+        keep_score=options.keep_score,
     )
     notice = attestation_notice(results) if results is not None else ""
     if results is not None and on_a_screen:
@@ -199,7 +199,10 @@ def _read_reports(results: Path | None, names: Sequence[str], query: ReportQuery
             try:
                 tables[name] = reports.read_report(store, name, query)
             except UsageError as refused:
-                if names != reports.default_reports() or "--force" not in reports.REPORTS[name].takes:
+                if (
+                    names != reports.default_reports()
+                    or "--allow-different-settings" not in reports.REPORTS[name].takes
+                ):
                     raise
                 note(f"The report {name} is left out: {refused.cause}")
         for name, table in tables.items():

@@ -1,7 +1,6 @@
 """Options of the commands of ``lbx runs``."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +8,6 @@ from lbx.options.common import OUTPUT, RUN_FORMS, RUN_NAME, AsJson, ResultsArgum
 from lbx.options.option import Argument, Option
 
 RunArgument = Annotated[str, RUN_NAME]
-
-
-class KeptTexts(StrEnum):
-    ANSWERS = "answers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +92,7 @@ class ExtractRunsOptions:
     ] = ()
     output: Annotated[Path, OUTPUT.with_help("The new results file.")]
     without_texts: Annotated[bool, Option("Leave out all texts.")] = False
-    keep: Annotated[
-        KeptTexts | None,
-        Option("With --without-texts: answers, to keep the models' answers.", "TEXTS"),
-    ] = None
+    keep_answers: Annotated[bool, Option("With --without-texts: keep the models' answers.")] = False
     as_json: AsJson = False
 
 

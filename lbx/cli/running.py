@@ -76,7 +76,7 @@ def run(options: RunOptions) -> None:
             options.spec,
             output,
             listener=bar,
-            shard=_shard(options.shards, options.shard, options.spec_file),
+            shard=_shard(options.shard_plan, options.shard, options.spec_file),
             **session_arguments(options),
         )
     print_outcomes(outcomes, output, as_json=options.as_json)
@@ -103,7 +103,7 @@ def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tup
     if plan is None and number is not None and spec_file is not None:
         plan = spec_file.with_name("shards.json")  # the location used by `lbx submit`
     if (plan is None) != (number is None):
-        raise UsageError("Pass --shards and --shard together: the plan, and the shard to run.")
+        raise UsageError("Pass --shard-plan and --shard together: the plan, and the shard to run.")
     return None if plan is None or number is None else (read_shards(plan), number)
 
 
@@ -202,11 +202,11 @@ def show_plan(options: PlanOptions) -> None:
     """Carry out ``lbx plan``."""
     with RunBar() as bar:
         outlook, *alternatives = plan_each(
-            options.spec, options.against, options.output, calibrate=options.calibrate, listener=bar
+            options.spec, options.alternatives, options.history, measure_speed=options.measure_speed, listener=bar
         )
     if options.as_json:
         document = outlook.to_json() | (
-            {"against": [other.to_json() for other in alternatives]} if alternatives else {}
+            {"alternatives": [other.to_json() for other in alternatives]} if alternatives else {}
         )
         answer_json(json.dumps(document, ensure_ascii=False))
         return

@@ -25,7 +25,7 @@ from lbx.options.option import key_values
 from lbx.report.format.sheets import plain, plain_columns
 from lbx.results import Store, Table
 from lbx.results.file.opening import require_file
-from lbx.results.file.texts import NO_TEXTS
+from lbx.results.file.texts import ANSWERS, NO_TEXTS
 from lbx.results.read.runs import ListedRun, listed_runs, metadata, resolve_runs, set_metadata
 from lbx.results.scoring.reading import open_with_numbers
 from lbx.results.whole.changes import RemovalSummary, describe_dependents, open_for_changes, remove_runs, rename_run
@@ -127,12 +127,12 @@ def note_facts(options: NoteRunOptions) -> None:
 
 
 def extract_runs(options: ExtractRunsOptions) -> None:
-    if options.keep and not options.without_texts:
+    if options.keep_answers and not options.without_texts:
         raise UsageError(
-            "--keep needs --without-texts; without it, all texts are copied.", fix="Leave it out, or pass both."
+            "--keep-answers needs --without-texts; without it, all texts are copied.", fix="Leave it out, or pass both."
         )
     require_file(options.results)
-    texts = str(options.keep or NO_TEXTS) if options.without_texts else None
+    texts = (ANSWERS if options.keep_answers else NO_TEXTS) if options.without_texts else None
     with new_results_file(options.output) as part:
         with open_with_numbers(options.results, allowed_files=[part]) as store:
             summary = copy_runs(store, part, resolve_runs(store, options.runs), texts)

@@ -25,7 +25,7 @@ FOLDER, BUNDLE, _SCRATCH = "/lbx/run", "/lbx/bundle", "/lbx/scratch"
 _SCRIPT = """\
 trap 'heard=yes; kill -TERM "$run"' TERM
 results=$(printf @{folder}/shards/%04d.duckdb "$JOB_COMPLETION_INDEX")
-lbx run "$@" --output "$results" --shards @{folder}/shards.json --shard "$JOB_COMPLETION_INDEX" \\
+lbx run "$@" --output "$results" --shard-plan @{folder}/shards.json --shard "$JOB_COMPLETION_INDEX" \\
     --scratch @{scratch} &
 @{wait}
 [ "$code" = 3 ] && exit 0

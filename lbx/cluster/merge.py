@@ -75,15 +75,15 @@ class MergeSummary:
         }
 
 
-def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, force: bool) -> MergeSummary:
+def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, update: bool) -> MergeSummary:
     """Merge results files into one, atomically.
 
     Args:
         plan: expected samples; None skips the search for missing answers.
-        force: merge into an existing output file, and keep its own content.
+        update: merge into an existing output file, and keep its own content.
 
     Raises:
-        UsageError: the output exists and ``force`` is not set, or is one of the sources.
+        UsageError: the output exists and ``update`` is not set, or is one of the sources.
         StoreError: files do not belong together, or cannot be read or written; the output is then unchanged.
     """
     output = output.absolute()
@@ -91,12 +91,12 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
     if output.resolve() in {path.resolve() for path in sources}:
         raise UsageError(
             f"{output} is both a source and the output.",
-            fix="Omit it from the sources and pass --force to merge into it, or choose another output with -o.",
+            fix="Omit it from the sources and pass --update to merge into it, or choose another output with -o.",
         )
-    if output.exists() and not force:
+    if output.exists() and not update:
         raise UsageError(
             f"{output} already exists.",
-            fix="Choose another file with -o, or pass --force to merge into it; its other rows are kept.",
+            fix="Choose another file with -o, or pass --update to merge into it; its other rows are kept.",
         )
     check_path(output)
     with exclusive_lock(output.resolve()):  # two concurrent merges into one file would each drop the other's additions

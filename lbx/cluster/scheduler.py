@@ -67,7 +67,7 @@ trap 'limit=near; heard=yes; kill -TERM "$run"' USR1
 trap 'heard=yes; kill -TERM "$run"' @{endings}
 
 @{start}@{lbx} run @{run} --output "$results" \\
-    --shards "$folder/shards.json" --shard "$shard" --scratch "$scratch" &
+    --shard-plan "$folder/shards.json" --shard "$shard" --scratch "$scratch" &
 @{wait}
 
 case $code in
@@ -90,7 +90,7 @@ MERGE = """\
 folder=@{folder}@{merge_output}
 @{modules}
 export PYTHONSAFEPATH=1
-@{resubmission}exec @{lbx} merge "$folder" --output "$folder/results.duckdb" --force
+@{resubmission}exec @{lbx} merge "$folder" --output "$folder/results.duckdb" --update
 """
 
 _PLACEHOLDER = re.compile(r"@\{(\w*)\}")

@@ -106,7 +106,7 @@ def parse_predictions(
         BundleError: the bundle lacks the data of all tasks, or it is damaged.
     """
     if not model.strip():
-        raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
+        raise UsageError("The model's name is empty.", fix="Pass --model-name NAME.")
     if e and format_name in _HARNESSES:
         raise UsageError(f"--e does not apply to {format_name}, whose files name their tasks.", fix="Leave it out.")
     run = _HARNESSES[format_name](path) if format_name in _HARNESSES else None

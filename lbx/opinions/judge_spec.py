@@ -64,7 +64,7 @@ class JudgeSpec(RunSpec):
     ] = ("all",)
     limit: Annotated[
         int | None,
-        LIMIT.with_help("Only the first N questions of each task, with all their rounds.", panel="Which samples"),
+        LIMIT.with_help("Only the first N samples of each task, with all their rounds.", panel="Which samples"),
     ] = None
     name: Annotated[
         str | None,

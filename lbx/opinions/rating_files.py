@@ -300,7 +300,7 @@ class _Documents(dict[str, str]):
             f"A rated document is missing (SHA-256 {digest[:12]}...); {self._results} contains no documents."
             if digest
             else f"{self._results} does not record the document of a rated question.",
-            fix="Pass the bundle with --bundle DIR, or the file from which the pages were made: --documents FILE.",
+            fix="Pass the bundle with --bundle DIR, or the file from which the pages were made: --documents-file FILE.",
         )
 
 

@@ -13,6 +13,7 @@ BUNDLE_VARIABLE = "LBX_BUNDLE"
 """Environment variable with the default bundle."""
 
 BUNDLE = Option("", "DIR", ("--bundle", "-b"), variable=BUNDLE_VARIABLE)
+REPLACE = Option("Replace existing files.")
 OUTPUT = Option("Write to this file.", "FILE", ("--output", "-o"))
 FORMAT = Option("", "FORMAT", ("--format", "-f"))
 RUN = Option(f"Only this run: {RUN_FORMS}. Can be repeated.", "RUN", ("--run",), completion="runs")
@@ -24,7 +25,9 @@ MODEL = Option("", "MODEL", ("--model", "-m"))
 NAME = Option("", "NAME")
 RATER = Option("", "NAME", ("--rater",))
 WHICH_QUESTIONS = Option("", "WHICH")
-SHARD_PLAN = Option("", "FILE", ("--shards",))
+SHARD_PLAN = Option("The shard plan written by `lbx submit`, which lists the samples of each shard.", "FILE")
+HISTORY = Option("", "RESULTS")
+MEASURE_SPEED = Option("Compute here for a few seconds, to predict the duration.")
 ROWS = Option("", "N", ("--rows",), least=1)
 CPUS = Option("CPUs and threads of a shard.", "N")
 GPUS = Option("GPUs of a shard.", "N")
@@ -40,4 +43,4 @@ ResultsArgument = Annotated[Path, RESULTS]
 OnlyRuns = Annotated[tuple[str, ...], RUN]
 OnlyTasks = Annotated[tuple[str, ...], TASKS]
 OutputFile = Annotated[Path | None, OUTPUT]
-Workers = Annotated[int, Option("Number of processes; 0 means one per CPU.", "N")]
+Processes = Annotated[int | None, Option("Number of scoring processes; default: one per CPU.", "N")]

@@ -43,7 +43,7 @@ def select_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
         others = [find_run(store, run) for run in query.runs] or run_ids
         return [(baseline, run) for run in dict.fromkeys(others) if run != baseline]
     runs = [run for run in run_ids if not query.runs or run in query.runs]
-    if len(runs) > MOST_RUNS and not query.force:
+    if len(runs) > MOST_RUNS and not query.allow_different_settings:
         raise UsageError(
             f"There are too many pairs to compare: {len(runs)} runs make {len(runs) * (len(runs) - 1) // 2:,} pairs.",
             fix=f"Pass --baseline RUN to compare the others with one run. Runs: {', '.join(runs)}.",
@@ -62,7 +62,7 @@ def cautions_of(
     """Explain why the numbers of runs may not be comparable, by (run, run, benchmark).
 
     Raises:
-        UsageError: Runs are known to differ, and ``query.force`` is false.
+        UsageError: Runs are known to differ, and ``query.allow_different_settings`` is false.
     """
     other = open_baseline(store, query)
     unlike, differ_by_harness = runs_unlike(store, query), harness_differences(store)
@@ -93,10 +93,11 @@ def cautions_of(
             if unknown:
                 unknown = [f"unknown {' and '.join(unknown)}"]
             cautions[a, b, benchmark] = "; ".join([*known, *differ, *differ_by_harness(a, b), *unknown])
-    if refused and not query.force:
+    if refused and not query.allow_different_settings:
         raise UsageError(
             f"These runs have different prompts or settings: {'; '.join(refused)}.",
-            fix="Compare runs with equal prompts and settings, or pass --force: each row then lists the differences.",
+            fix="Compare runs with equal prompts and settings, or pass --allow-different-settings: each row "
+            "then lists the differences.",
         )
     return cautions
 

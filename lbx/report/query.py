@@ -25,9 +25,9 @@ class ReportQuery:
         baseline: Run that the others are compared with; of ``baseline_file``, if given.
         baseline_file: Another results file with the baseline; see ``lbx.report.rows.revisions``.
         margin: Largest difference that counts as negligible, in points.
-        force: Whether to compare runs that differ in their prompts or settings.
-        keep: Share of the score at the shortest length that a longer length must retain; None: the default.
-        at_least: Score in 0..1 that a longer length must have, in place of ``keep``.
+        allow_different_settings: Whether to compare runs that differ in their prompts or settings.
+        keep_share: Share of the score at the shortest length that a longer length must retain; None: the default.
+        keep_score: Score in 0..1 that a longer length must have, in place of ``keep_share``.
     """
 
     runs: Annotated[Sequence[str], RUN] = ()
@@ -36,7 +36,7 @@ class ReportQuery:
         Option(
             "Also show this published model in the reports paper and board; part of its name is enough.",
             "MODEL",
-            ("--against",),
+            ("--published",),
         ),
     ] = ()
     references: Annotated[
@@ -76,10 +76,12 @@ class ReportQuery:
     margin: Annotated[
         float, Option(f"Largest difference in points that counts as equal; default: {_MARGIN:g}.", "POINTS", least=0.0)
     ] = _MARGIN
-    force: Annotated[bool, Option("Compare runs even if their settings differ; each line notes it.")] = False
+    allow_different_settings: Annotated[
+        bool, Option("Compare runs even if their settings differ; each line notes it.")
+    ] = False
     tasks: Annotated[Sequence[str], TASKS] = ()
     limit: Annotated[int, ROWS.with_help(f"changes: show at most N; default: {_LIMIT}.")] = _LIMIT
-    keep: Annotated[
+    keep_share: Annotated[
         float | None,
         Option(
             "Effective context: the share of the score at the shortest length to keep; default: 0.85.",
@@ -88,12 +90,12 @@ class ReportQuery:
             most=1.0,
         ),
     ] = None
-    at_least: Annotated[
+    keep_score: Annotated[
         float | None,
         Option("Effective context: the score to reach instead.", "SCORE", least=0.0, most=1.0),
     ] = None
 
 
 ALL = ReportQuery()
-PUBLISHED = ("--reference", "--against")
+PUBLISHED = ("--reference", "--published")
 """Options that add published figures to runs."""

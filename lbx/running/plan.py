@@ -38,28 +38,28 @@ def plan(
     spec: RunSpec,
     results: str | os.PathLike[str] | None = None,
     *,
-    calibrate: bool = True,
+    measure_speed: bool = True,
     listener: Listener | None = None,
 ) -> Outlook:
     """Count the tokens of a run and estimate memory and time, running at most a calibration of a few seconds.
 
     Args:
         results: a results file; durations of its sessions replace the calibration.
-        calibrate: False leaves costs unknown that no session provides.
+        measure_speed: False leaves costs unknown that no session provides.
         listener: receives the counting progress.
 
     Raises:
         LbxError: the bundle, the tasks or the model are missing, or ``results`` contains another revision of the data.
     """
-    return next(plan_each(spec, (), results, calibrate=calibrate, listener=listener))
+    return next(plan_each(spec, (), results, measure_speed=measure_speed, listener=listener))
 
 
 def plan_each(
     spec: RunSpec,
-    against: Sequence[str],
+    alternatives: Sequence[str],
     results: str | os.PathLike[str] | None = None,
     *,
-    calibrate: bool = True,
+    measure_speed: bool = True,
     listener: Listener | None = None,
 ) -> Iterator[Outlook]:
     """Yield forecasts of the spec's model and of alternatives, skipping alternatives that cannot be loaded.
@@ -68,8 +68,8 @@ def plan_each(
     alternatives, a transformers model on a CPU without a dtype in its card is planned in float32 and in bfloat16.
 
     Args:
-        against: alternative models, named as in ``RunSpec.model``.
-        results, calibrate, listener: see ``plan``.
+        alternatives: alternative models, named as in ``RunSpec.model``.
+        results, measure_speed, listener: see ``plan``.
 
     Raises:
         LbxError: the bundle, the tasks or a model are missing, or the spec's model cannot be loaded.
@@ -82,13 +82,13 @@ def plan_each(
             _plan,
             free=FreeMemory.measure(),
             results=results,
-            calibrate=calibrate,
+            measure_speed=measure_speed,
             listener=listener or Listener(),
         )
-        cards = [card_of(replace(spec, model=name, backend=None), run.bundle) for name in against]
+        cards = [card_of(replace(spec, model=name, backend=None), run.bundle) for name in alternatives]
         first = card_of(spec, run.bundle)
         yield (outlook := ahead(reading, first))
-        if against:
+        if alternatives:
             yield from (ahead(reading, card) for card in _in_other_dtype(first, outlook))
         for card in cards:
             try:
@@ -114,7 +114,7 @@ def _plan(
     *,
     free: FreeMemory,
     results: str | os.PathLike[str] | None,
-    calibrate: bool,
+    measure_speed: bool,
     listener: Listener,
 ) -> Outlook:
     workers = run.spec.workers
@@ -126,7 +126,7 @@ def _plan(
             free=free,
             workers=workers,
             session_costs=_costs_in_file(results, works[0].row, workers),
-            measure=calibrate and measurable,
+            measure=measure_speed and measurable,
             progress=functools.partial(listener.counted, "counted"),
             measuring=functools.partial(listener.counted, _MEASURED),
         )

@@ -336,7 +336,7 @@ def _score_summaries(run: ResolvedRun, run_id: str, path: Path, output: Path, li
                 store,
                 run.spec.embedding,
                 run_ids=[run_id],
-                workers=0,
+                processes=None,
                 bundle=run.bundle,
                 threads=run.spec.threads,
                 listener=listener,

@@ -55,13 +55,13 @@ class Counting:
     """Ways to predict the cost of samples.
 
     Attributes:
-        calibrate: compute for a few seconds.
-        like: results file of a run on similar machines.
+        measure_speed: compute for a few seconds.
+        history: results file of a run on similar machines.
         tokens: False estimates tokens from characters and loads no model.
     """
 
-    calibrate: bool = True
-    like: Path | None = None
+    measure_speed: bool = True
+    history: Path | None = None
     tokens: bool = True
 
 
@@ -194,7 +194,7 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _DocumentCost
             room = decode_capacity_of(backend, batching=run.spec.batching)
             seconds = [cost_of([document], names, costs, room) for document in documents]
             # Costs of earlier sessions cover this number of workers; a calibration covers one of them.
-            processes = max(1, run.spec.workers) if how.like is None else 1
+            processes = max(1, run.spec.workers) if how.history is None else 1
             longest = max(
                 (int(walk.length.max(initial=0)) for planned in documents for walk in planned.walks), default=0
             )
@@ -208,7 +208,7 @@ def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | 
     """Return the model, and whether it can be calibrated or only count tokens; None if it cannot be loaded."""
     try:
         card = card_of(run.spec, run.bundle)
-        if how.calibrate and how.like is None:
+        if how.measure_speed and how.history is None:
             return card, *load_to_forecast(card, run.bundle)
         return card, load_to_count(card, run.bundle), False
     except BackendError as error:
@@ -219,11 +219,11 @@ def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | 
 def _costs(
     run: ResolvedRun, works: Sequence[Work], how: Counting, *, can_measure: bool
 ) -> tuple[Costs | None, LoadTime | None]:
-    if how.like is not None:
-        costs, load = _costs_like(how.like, works[0].row, run.spec.workers)
+    if how.history is not None:
+        costs, load = _costs_like(how.history, works[0].row, run.spec.workers)
         if costs is None:
             workers = run.spec.workers
-            log.info(f"{how.like} has no measured speed of this model with these options and {workers} workers.")
+            log.info(f"{how.history} has no measured speed of this model with these options and {workers} workers.")
         return costs, load
     if not can_measure:
         return None, None

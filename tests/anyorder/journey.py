@@ -44,7 +44,7 @@ class Journey(Merges, Opinions, FileCommands):
         held = self.held[file]
         self._forget_disk(held)
         with watched(self.folder, kill) as watch:
-            done = self.lbx("score", self.path(file), "--workers", 1)
+            done = self.lbx("score", self.path(file), "--processes", 1)
         if watch.dead:
             held.dirty |= {*held.kinds}
         else:
@@ -71,8 +71,8 @@ class Journey(Merges, Opinions, FileCommands):
         held = self.held.get(to, Held())
         self._forget_disk(held)
         with watched(self.folder, kill) as watch:
-            done = self.lbx("import", benchmark, files, "-o", self.path(to), "-m", "carried", "-b", self.world.bundle,
-                            "--json", "--workers", 1)  # fmt: skip
+            done = self.lbx("import", benchmark, files, "-o", self.path(to), "--model-name", "carried",
+                            "-b", self.world.bundle, "--json", "--processes", 1)  # fmt: skip
         kind = ("import", benchmark, tuple(sorted(exported.items())))
         if watch.dead:
             self._after_kill(to, held, watch, {**held.answers}, scratch=False)

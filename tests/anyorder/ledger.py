@@ -132,7 +132,7 @@ def _fresh(path: Path, empty: Path) -> Iterator[Store]:
     try:
         with Store(fresh, allowed_files=[path]) as made:
             _fill(made, path)
-            score_with(made, None, run_ids=(), workers=1)
+            score_with(made, None, run_ids=(), processes=1)
             opinions.add_up_all(made)
             yield made
     finally:

@@ -23,7 +23,9 @@ class Merges(Files):
         for name in sources:
             self._forget_disk(self.held[name])
         with watched(self.folder, kill) as watch:
-            done = self.lbx("merge", *map(self.path, sources), "-o", self.path(output), *(["--force"] if force else []))
+            done = self.lbx(
+                "merge", *map(self.path, sources), "-o", self.path(output), *(["--update"] if force else [])
+            )
         if not watch.dead:
             self._merged(done, [self.held[name] for name in sources], output, force=force)
         else:
@@ -132,7 +134,7 @@ class Merges(Files):
         folder = RunFolder(self.folder / "cluster")
         shard = read_shards(folder.plan_file).shards[number]
         asked = [(*task.split("/"), name, 0) for task, places in shard.samples.items() for name, _ in places.values()]
-        options = ("--tasks", tasks, "--iterations", 1, "--name", "cluster", "--shards", folder.plan_file)
+        options = ("--tasks", tasks, "--iterations", 1, "--name", "cluster", "--shard-plan", folder.plan_file)
         self._ask(
             f"cluster/shards/{number:04d}", ("run", weights, 1), "cluster", asked,  # type: ignore[arg-type]
             (*options, "--shard", number), mood, retry, scratch=scratch, kill=kill,
@@ -148,7 +150,7 @@ class Merges(Files):
         for name in shards:
             self._forget_disk(self.held[name])
         with watched(self.folder, kill) as watch:
-            done = self.lbx("merge", self.folder / "cluster", *(["--force"] if force else []))
+            done = self.lbx("merge", self.folder / "cluster", *(["--update"] if force else []))
         if not watch.dead:
             sources = [self.held[name] for name in shards]
             asked = self.world.keys(self.dealt[1]) if self.dealt else []

@@ -31,7 +31,7 @@ def submit(small: Path, output: object, *more: object, kind: str = "slurm") -> S
         "--shards",
         2,
         "--characters",
-        "--no-calibrate",
+        "--no-measure-speed",
         "--dry-run",
         "--json",
         *more,
@@ -220,8 +220,8 @@ def test_a_modules_name_is_a_word(small: Path, tmp_path: Path) -> None:
 def test_a_pod_gets_its_arguments_as_words(small: Path, tmp_path: Path) -> None:
     said = main(
         "submit", "kubernetes", "--bundle", small / "bundle", "--model", f"x$({PWN})", "-t", "needle/single_en",
-        "-o", tmp_path / "run", "--shards", 2, "--characters", "--no-calibrate", "--dry-run", "--image", f"i$({PWN})",
-        "--run-claim", "r", "--bundle-claim", "b",
+        "-o", tmp_path / "run", "--shards", 2, "--characters", "--no-measure-speed", "--dry-run",
+        "--image", f"i$({PWN})", "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
     if said.code == 0:
         command = json.loads(said.out)["spec"]["template"]["spec"]["containers"][0]["command"]

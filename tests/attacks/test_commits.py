@@ -334,7 +334,7 @@ def test_a_full_disk(tmp_path: Path, command: str) -> None:
     room = big.stat().st_size + (2**18 if command == "score" else 2**21)
     call = f"'{sys.executable}' -P -m lbx.cli"
     act = f"cp '{big}' r.duckdb && {call} " + (
-        "score r.duckdb --workers 1" if command == "score" else "merge r.duckdb -o all.duckdb"
+        "score r.duckdb --processes 1" if command == "score" else "merge r.duckdb -o all.duckdb"
     )
     said = on_a_small_disk(disk, room, f"{act}; echo code $?; ls -A; cp r.duckdb '{kept}/after.duckdb'")
     assert "code 1" in said.out, said.all
@@ -346,7 +346,7 @@ def test_a_full_disk(tmp_path: Path, command: str) -> None:
         "sql", kept / "after.duckdb", "SELECT count(*) AS n, count(DISTINCT output) AS o FROM generations", "-f", "csv"
     )
     assert after.out == "n,o\n9000,9000\n"
-    assert lbx("score", kept / "after.duckdb", "--workers", 1).code == 0
+    assert lbx("score", kept / "after.duckdb", "--processes", 1).code == 0
 
 
 _JUMPING = """

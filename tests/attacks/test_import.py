@@ -25,9 +25,9 @@ def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(folder / "qasper.jsonl")
     os.mkfifo(tmp_path / "model.jsonl")
     out = tmp_path / "results.duckdb"
-    refused(process("import", "longbench", folder, "--model", "m", "-o", out), "a pipe")
-    refused(lbx("import", "longbench_v2", tmp_path / "model.jsonl", "--model", "m", "-o", out), "a pipe")
-    refused(lbx("import", "longbench_pro", "/dev/zero", "--model", "m", "-o", out), "a device")
+    refused(process("import", "longbench", folder, "--model-name", "m", "-o", out), "a pipe")
+    refused(lbx("import", "longbench_v2", tmp_path / "model.jsonl", "--model-name", "m", "-o", out), "a pipe")
+    refused(lbx("import", "longbench_pro", "/dev/zero", "--model-name", "m", "-o", out), "a device")
     assert not out.exists()
 
 
@@ -43,7 +43,7 @@ def test_pipes_named_like_other_inputs(tmp_path: Path, log: bool) -> None:
     else:
         (tmp_path / "qasper.jsonl").write_text(json.dumps(PRED))
         results = tmp_path / "r.duckdb"
-        assert lbx("import", "longbench", tmp_path / "qasper.jsonl", "--model", "m", "-o", results).code == 0
+        assert lbx("import", "longbench", tmp_path / "qasper.jsonl", "--model-name", "m", "-o", results).code == 0
         refused(lbx("report", results, "paper", "--reference", pipe), "a pipe")
 
 
@@ -52,13 +52,13 @@ def test_errors_do_not_repeat_what_steers(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / f"{TITLE}.jsonl").write_text(json.dumps(PRED))
     out = tmp_path / "results.duckdb"
-    said = lbx("import", "longbench", folder, "--model", "m", "-o", out)
+    said = lbx("import", "longbench", folder, "--model-name", "m", "-o", out)
     refused(said)
     assert not steers(said.all)
     assert r"\x1b]0;owned\x07\x9b31m\u202e" in said.err.replace("\n", "")
     for arguments in (
-        ("import", "longbench", tmp_path / f"no{TITLE}", "--model", "m", "-o", out),
-        ("import", f"format{TITLE}", folder, "--model", "m", "-o", out),
+        ("import", "longbench", tmp_path / f"no{TITLE}", "--model-name", "m", "-o", out),
+        ("import", f"format{TITLE}", folder, "--model-name", "m", "-o", out),
         ("import", "longbench", folder, f"--option{TITLE}"),
         (f"command{TITLE}",),
         ("report", "a", "b", f"c{TITLE}"),
@@ -73,7 +73,7 @@ def test_names_and_notes_of_what_was_taken(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / f"other{TITLE}.txt").write_text("left alone")
     (folder / "qasper.jsonl").write_text(json.dumps(PRED | {"pred": None}))
-    said = lbx("import", "longbench", folder, "--model", f"m{TITLE}", "-o", tmp_path / "r.duckdb")
+    said = lbx("import", "longbench", folder, "--model-name", f"m{TITLE}", "-o", tmp_path / "r.duckdb")
     assert said.code == 0, said.err
     assert not steers(said.all)
 
@@ -92,7 +92,7 @@ CONTENTS = {
 def test_contents_that_cannot_be_taken(tmp_path: Path, what: str) -> None:
     path = tmp_path / "qasper.jsonl"
     path.write_bytes(CONTENTS[what])
-    said = lbx("import", "longbench", path, "--model", "m", "-o", tmp_path / "r.duckdb")
+    said = lbx("import", "longbench", path, "--model-name", "m", "-o", tmp_path / "r.duckdb")
     refused(said)
     assert not steers(said.all)
     assert list(tree(tmp_path)) == [path.name]
@@ -139,7 +139,7 @@ def test_files_of_harnesses_that_cannot_be_taken(tmp_path: Path, what: str, fold
     path.parent.mkdir()
     path.write_bytes(content)
     for other in (form, "longbench"):
-        said = lbx("import", other, path.parent if folder else path, "--model", "m", "-o", tmp_path / "r.duckdb")
+        said = lbx("import", other, path.parent if folder else path, "--model-name", "m", "-o", tmp_path / "r.duckdb")
         refused(said)
         assert not steers(said.all)
     assert list(tree(tmp_path)) == [f"p/{name}"]
@@ -151,7 +151,7 @@ def test_pipes_among_files_of_harnesses_are_not_waited_for(tmp_path: Path, form:
     pipe = tmp_path / "p" / (LM_EVAL_FILE if form == "lm_eval" else "LongBench_qasper.json")
     os.mkfifo(pipe)
     for path in (pipe.parent, pipe):
-        refused(process("import", form, path, "--model", "m", "-o", tmp_path / "r.duckdb"))
+        refused(process("import", form, path, "--model-name", "m", "-o", tmp_path / "r.duckdb"))
 
 
 def test_a_results_file_of_lm_eval_with_odd_values(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_results_file_of_lm_eval_with_odd_values(tmp_path: Path) -> None:
         text = json.dumps(dict.fromkeys(keys, value))
         (folder / LM_EVAL_FILE.replace(f"samples_{name}", "results").replace(".jsonl", ".json")).write_text(text)
         results = tmp_path / f"{number}.duckdb"
-        said = lbx("import", "lm_eval", folder, "--model", f"m{TITLE}", "-o", results, "--json")
+        said = lbx("import", "lm_eval", folder, "--model-name", f"m{TITLE}", "-o", results, "--json")
         assert said.code == 0, said.err
         (row,) = json.loads(said.out)["harness"]
         assert row["verdict"] in ("unknown", "not comparable") and row["harness_score"] is None
@@ -183,7 +183,7 @@ def test_a_results_file_of_lm_eval_with_odd_values(tmp_path: Path) -> None:
 def test_a_results_file_with_an_odd_harness(tmp_path: Path, stored: object) -> None:
     path, results = tmp_path / LM_EVAL_FILE, tmp_path / "r.duckdb"
     path.write_text(json.dumps(LM_EVAL))
-    assert lbx("import", "lm_eval", path, "--model", "m", "-o", results).code == 0
+    assert lbx("import", "lm_eval", path, "--model-name", "m", "-o", results).code == 0
     with duckdb.connect(str(results)) as connection:
         settings = json.loads(connection.execute("SELECT settings FROM runs").fetchall()[0][0])
         connection.execute("UPDATE runs SET settings = ?", [json.dumps({**settings, "harness": stored})])
@@ -198,7 +198,7 @@ def test_surrogates_and_steering_in_answers_come_back_as_they_were(tmp_path: Pat
     line = json.dumps(PRED | {"pred": TITLE + "\ud800 =1+1"})
     path.write_text(line + "\n")
     results = tmp_path / "r.duckdb"
-    done = lbx("import", "longbench", path, "--model", "m", "--name", "r1", "-o", results)
+    done = lbx("import", "longbench", path, "--model-name", "m", "--name", "r1", "-o", results)
     assert done.code == 0, done.err
     assert lbx("export", "longbench", results, "--run", "r1", "-o", tmp_path / "out").code == 0
     assert (tmp_path / "out" / "pred" / "m" / path.name).read_text() == line + "\n"

@@ -24,9 +24,9 @@ from tests.attacks.results_parts import results_file
 Command = tuple[object, ...]
 
 RUN = ("run", "-b", "bundle", "-t", "needle", "-o", "out/new.duckdb", "--no-plan")
-PLAN = ("plan", "-b", "bundle", "-t", "needle", "--no-calibrate")
+PLAN = ("plan", "-b", "bundle", "-t", "needle", "--no-measure-speed")
 MODEL = ("-m", "oracle.jsonl")
-IMPORT = ("-o", "out/new.duckdb", "--model", "m")
+IMPORT = ("-o", "out/new.duckdb", "--model-name", "m")
 
 INPUTS: dict[str, Callable[[Path], Command]] = {
     "report x.duckdb": lambda x: ("report", x),
@@ -36,12 +36,12 @@ INPUTS: dict[str, Callable[[Path], Command]] = {
     "sql --attach x.duckdb": lambda x: ("sql", "r.duckdb", "SELECT * FROM o.runs", "--attach", f"o={x}"),
     "score x.duckdb": lambda x: ("score", x),
     "merge x.duckdb": lambda x: ("merge", x, "r.duckdb", "-o", "out/all.duckdb"),
-    "merge --shards x.json": lambda x: ("merge", "r.duckdb", "-o", "out/all.duckdb", "--shards", x),
-    "merge --force -o x.duckdb": lambda x: ("merge", "r.duckdb", "-o", x, "--force"),
+    "merge --shard-plan x.json": lambda x: ("merge", "r.duckdb", "-o", "out/all.duckdb", "--shard-plan", x),
+    "merge --update -o x.duckdb": lambda x: ("merge", "r.duckdb", "-o", x, "--update"),
     "status x": lambda x: ("status", x),
     "export x.duckdb": lambda x: ("export", "longbench", x, "--run", "r1", "-o", "out/preds"),
-    "export --documents x.jsonl": lambda x: (
-        "export", "leval_ratings", "r.duckdb", "-o", "out/rated", "--documents", x
+    "export --documents-file x.jsonl": lambda x: (
+        "export", "leval_ratings", "r.duckdb", "-o", "out/rated", "--documents-file", x
     ),
     "show x.duckdb": lambda x: ("show", x),
     "runs x.duckdb": lambda x: ("runs", x),
@@ -54,7 +54,7 @@ INPUTS: dict[str, Callable[[Path], Command]] = {
     "import leval x.pred.jsonl": lambda x: ("import", "leval", x, *IMPORT),
     "import leval_judge x.pred.judge.jsonl": lambda x: ("import", "leval_judge", x, *IMPORT[:2]),
     "import leval_ratings x.json": lambda x: ("import", "leval_ratings", x, "-o", "r.duckdb"),
-    "import -o x.duckdb": lambda x: ("import", "longbench", "qasper.jsonl", "--model", "m", "-o", x),
+    "import -o x.duckdb": lambda x: ("import", "longbench", "qasper.jsonl", "--model-name", "m", "-o", x),
     "judge x.duckdb": lambda x: ("judge", x, "-b", "bundle", "-j", "oracle.jsonl", "--questions", "open"),
     "judge --rubric x.toml": lambda x: (
         "judge", "r.duckdb", "-b", "bundle", "-j", "oracle.jsonl", "--run", "r1", "--rubric", x, "-o", "out/j.duckdb"
@@ -67,7 +67,7 @@ INPUTS: dict[str, Callable[[Path], Command]] = {
     "annotate --take x": lambda x: ("annotate", "data.jsonl", "--write", "-o", "out/y.jsonl", "--take", x),
     "run --spec x.toml": lambda x: ("run", "--spec", x, "-o", "out/new.duckdb"),
     "run --spec x.duckdb": lambda x: ("run", "--spec", x, "--run", "r1", "-o", "out/new.duckdb"),
-    "run --shards x.json": lambda x: (*RUN, *MODEL, "--shards", x, "--shard", "0"),
+    "run --shard-plan x.json": lambda x: (*RUN, *MODEL, "--shard-plan", x, "--shard", "0"),
     "run --ids x.txt": lambda x: (*RUN, *MODEL, "--ids", f"@{x}"),
     "run --model x.toml": lambda x: (*RUN, "-m", x),
     "run --model x.jsonl": lambda x: (*RUN, "-m", x),
@@ -76,7 +76,7 @@ INPUTS: dict[str, Callable[[Path], Command]] = {
     "run --embedding x.toml": lambda x: (*RUN, *MODEL, "--embedding", x),
     "run -o x.duckdb": lambda x: (*RUN[:-3], "-o", x, *MODEL),
     "plan --model x.toml": lambda x: (*PLAN, "-m", x),
-    "plan -o x.duckdb": lambda x: (*PLAN, *MODEL, "-o", x),
+    "plan --history x.duckdb": lambda x: (*PLAN, *MODEL, "--history", x),
     "prompts --model x.jsonl": lambda x: ("prompts", "-b", "bundle", "-t", "needle", "-m", x),
     "parity x.toml": lambda x: ("parity", x, "oracle.jsonl"),
     "tasks --bundle x": lambda x: ("tasks", "-b", x),

@@ -33,7 +33,7 @@ def taken_or_refused(form: str, content: bytes, folder: Path) -> bool:
     folder.mkdir()
     file = folder / ("m.pred.jsonl" if form == "leval" else "m.pred.judge.jsonl")
     file.write_bytes(content)
-    said = lbx("import", form, file, "-m", "j", "--name", "run", "-o", folder / "r.duckdb")
+    said = lbx("import", form, file, "--model-name", "j", "--name", "run", "-o", folder / "r.duckdb")
     assert not any(sign in said.all for sign in "\x1b\x07\x9b\u202e\r")
     if said.code:
         refused(said)

@@ -78,7 +78,9 @@ def test_as_many_as_may_be(place: Path, jail: Jail) -> None:
 
 
 def test_a_billion_processes_that_score(place: Path, results: Path, jail: Jail) -> None:
-    refused(jail(place, "score", results, "--workers", 10**9), "--workers must be at most 1,024, not 1,000,000,000.")
+    refused(
+        jail(place, "score", results, "--processes", 10**9), "--processes must be from 1 to 1,024, not 1,000,000,000."
+    )
 
 
 # --- what comes with a model

@@ -64,7 +64,7 @@ def test_a_source_under_another_name_is_not_overwritten(pair: tuple[Path, Path],
     alias = tmp_path / "alias.duckdb"
     os.link(ours, alias) if link == "hard" else alias.symlink_to(ours)
     before = ours.read_bytes()
-    lbx("merge", ours, theirs, "-o", alias, "--force")
+    lbx("merge", ours, theirs, "-o", alias, "--update")
     assert ours.read_bytes() == before
 
 
@@ -92,4 +92,4 @@ def test_names_in_conflicts_do_not_steer(pair: tuple[Path, Path], tmp_path: Path
 def test_pipes_are_not_waited_for(pair: tuple[Path, Path], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     refused(lbx("merge", pair[0], tmp_path / "pipe", "-o", tmp_path / "all.duckdb"), "pipe")
-    refused(lbx("merge", *pair, "-o", tmp_path / "pipe", "--force"), "pipe")
+    refused(lbx("merge", *pair, "-o", tmp_path / "pipe", "--update"), "pipe")

@@ -153,8 +153,8 @@ def test_a_file_s_name_writes_no_command(made: bytes, tmp_path: Path, what: str)
         bundle = Path(f"{name}.folder")
         for command, meant in (
             (["rate", file, "--journal", "j"], ["lbx", "rate", file]),
-            (["import", "longbench", packed, "--model", "m", "-o", "new.duckdb"], ["gunzip", packed]),
-            (["import", "longbench", listed, "--model", "m", "-o", "new.duckdb"], ["jq", "-c", ".[]", listed]),
+            (["import", "longbench", packed, "--model-name", "m", "-o", "new.duckdb"], ["gunzip", packed]),
+            (["import", "longbench", listed, "--model-name", "m", "-o", "new.duckdb"], ["jq", "-c", ".[]", listed]),
             (["annotate", listed], ["jq", "-c", ".[]", listed]),
             (["tasks", "--bundle", bundle], ["lbx", "unpack", "NAME.tar", "--to", bundle]),
         ):

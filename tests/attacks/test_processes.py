@@ -75,7 +75,7 @@ def asked(small: Path, results: object, *more: object) -> tuple[object, ...]:
 
 def test_no_process_of_a_run_and_of_scoring_looks_into_the_working_folder(small: Path, trap: Path) -> None:
     harmless(process(LBX, *asked(small, "r.duckdb", "--workers", 2), cwd=trap), trap)
-    scored = process(LBX, "score", "r.duckdb", "--workers", 2, cwd=trap)
+    scored = process(LBX, "score", "r.duckdb", "--processes", 2, cwd=trap)
     harmless(scored, trap)
 
 
@@ -83,7 +83,9 @@ def test_importing_predictions_starts_no_file(trap: Path) -> None:
     row = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 9}
     (trap / "pred").mkdir()
     (trap / "pred/qasper.jsonl").write_text(f"{json.dumps(row)}\n" * 256)
-    harmless(process(LBX, "import", "longbench", "pred", "--model", "m", "-o", "r", "--workers", 2, cwd=trap), trap)
+    harmless(
+        process(LBX, "import", "longbench", "pred", "--model-name", "m", "-o", "r", "--processes", 2, cwd=trap), trap
+    )
 
 
 @pytest.mark.parametrize("way", [("-P", "-m", "lbx.cli"), ("-m", "lbx.cli")])
@@ -119,7 +121,7 @@ def test_programs_are_not_looked_for_in_the_working_folder(small: Path, trap: Pa
 def test_a_slurm_job_starts_no_file_of_the_folder_it_was_submitted_in(small: Path, trap: Path) -> None:
     made = process(
         sys.executable, "-P", "-m", "lbx.cli", "submit", "slurm", *asked(small, "run")[1:], "--shards", 2,
-        "--characters", "--no-calibrate", "--dry-run", "--json", cwd=trap,
+        "--characters", "--no-measure-speed", "--dry-run", "--json", cwd=trap,
     )  # fmt: skip
     assert made.code == 0, made
     for name, script in json.loads(made.out)["scripts"].items():

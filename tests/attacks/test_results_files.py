@@ -55,7 +55,7 @@ def every_command(path: Path, folder: Path) -> list[list[object]]:
         ["score", path],
         ["merge", path, "-o", folder / "merged.duckdb"],
         ["export", "longbench", path, "--run", "r1", "-o", folder / "exported"],
-        ["import", "longbench", folder / "qasper.jsonl", "--model", "m", "-o", path],
+        ["import", "longbench", folder / "qasper.jsonl", "--model-name", "m", "-o", path],
     ]
 
 
@@ -84,7 +84,7 @@ def test_nothing_reaches_out(plain: Path, tmp_path: Path) -> None:
     named: list[list[object]] = []
     for name in ADDRESSES:
         named.append(["report", name])
-        named.append(["import", "longbench", "qasper.jsonl", "--model", "m", "-o", name])
+        named.append(["import", "longbench", "qasper.jsonl", "--model-name", "m", "-o", name])
     named.append(["merge", *ADDRESSES, "-o", "md:merged"])
     said, connections = watched([*views, *named], tmp_path)
     assert not connections
@@ -165,7 +165,7 @@ def test_no_file_at_all_is_refused_before_anything_is_lost(tmp_path: Path, name:
     predictions = tmp_path / "qasper.jsonl"
     predictions.write_text('{"pred": "a", "answers": ["a"], "all_classes": null, "length": 1}\n')
     with inside_folder(tmp_path):
-        refused(lbx("import", "longbench", predictions, "--model", "m", "-o", name))
+        refused(lbx("import", "longbench", predictions, "--model-name", "m", "-o", name))
         refused(lbx("report", name))
         refused(lbx("merge", predictions, "-o", name))
     assert list(tree(tmp_path)) == [predictions.name]

@@ -75,10 +75,11 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "runs": ("runs", "r.duckdb"),
     "note": ("runs", "note", "r.duckdb", "model", "a=b"),
     "rename": ("runs", "rename", "r.duckdb", "model", "other"),
-    "import": ("import", "longbench", "qasper.jsonl", "-m", "m", "-o", "r.duckdb"),
+    "import": ("import", "longbench", "qasper.jsonl", "--model-name", "m", "-o", "r.duckdb"),
     "browse": ("browse", "r.duckdb", *NO),
     "rate": ("rate", "r.duckdb", "--rater", "ann", "--questions", "all", *NO),
-    "plan": ("plan", "-b", "bundle", "-m", "oracle.jsonl", "-t", "needle", "--no-calibrate", "-o", "r.duckdb"),
+    "plan": ("plan", "-b", "bundle", "-m", "oracle.jsonl", "-t", "needle", "--no-measure-speed",
+             "--history", "r.duckdb"),
     "run again": ("run", "--spec", "r.duckdb", "--run", "model", "-o", "out/new.duckdb", "--no-plan"),
     "status": ("status", "folder"),
 }  # fmt: skip

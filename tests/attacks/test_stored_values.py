@@ -66,7 +66,7 @@ def every_reader(path: Path, folder: Path) -> list[list[object]]:
         ["report", path, "-f", "html", "-o", folder / "page.html"],
         ["show", path, "q000", "--full"],
         ["score", path],
-        ["merge", path, "-o", folder / "merged.duckdb", "--force"],
+        ["merge", path, "-o", folder / "merged.duckdb", "--update"],
         ["export", "longbench", path, "--run", "r1", "-o", folder / "out", "--force"],
         ["export", "longbench", path, "--run", "r1", "--results", "-o", folder / "results", "--force"],
         ["runs", path],
@@ -96,7 +96,7 @@ def test_json_of_another_form_is_refused_or_read(whole: bytes, tmp_path: Path, t
         for command in (
             ["report", path],
             ["score", path],
-            ["merge", path, "-o", tmp_path / "merged.duckdb", "--force"],
+            ["merge", path, "-o", tmp_path / "merged.duckdb", "--update"],
         ):
             read_or_refused(*command)
 

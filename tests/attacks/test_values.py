@@ -84,14 +84,14 @@ TO = ("-o", "out/new.duckdb")
 FORMS: dict[str, tuple[str, Any, Callable[[Any], str], Command]] = {
     "LongBench's answers": (
         "qasper.jsonl", [{"pred": "a", "answers": ["a", "b"], "all_classes": None, "length": 5}], lines,
-        ("import", "longbench", "qasper.jsonl", "-m", "m", *TO),
+        ("import", "longbench", "qasper.jsonl", "--model-name", "m", *TO),
     ),
     "LongBench v2's answers": (
         "m.jsonl",
         [{"_id": "1", "domain": "d", "sub_domain": "s", "difficulty": "easy", "length": "short", "question": "q",
           "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d", "answer": "A", "context": "c",
           "response": "The correct answer is (A)", "pred": "A", "judge": True}], lines,
-        ("import", "longbench_v2", "m.jsonl", "-m", "m", *TO),
+        ("import", "longbench_v2", "m.jsonl", "--model-name", "m", *TO),
     ),
     "LongBench Pro's answers": (
         "m.jsonl",
@@ -100,20 +100,20 @@ FORMS: dict[str, tuple[str, Any, Callable[[Any], str], Command]] = {
           "contextual_requirement": "Full", "difficulty": "Easy",
           "question_nonthinking": "q", "question_thinking": "q", "answer": ["one"], "prediction": "[Answer]\none",
           "thinking": "", "bon_idx": 1}], lines,
-        ("import", "longbench_pro", "m.jsonl", "-m", "m", *TO),
+        ("import", "longbench_pro", "m.jsonl", "--model-name", "m", *TO),
     ),
     "LV-Eval's answers": (
         "hotpotwikiqa_mixup_16k.jsonl",
         [{"pred": "a", "answers": ["a"], "gold_ans": "a b", "input": "q", "length": 5}], lines,
-        ("import", "lveval", "hotpotwikiqa_mixup_16k.jsonl", "-m", "m", *TO),
+        ("import", "lveval", "hotpotwikiqa_mixup_16k.jsonl", "--model-name", "m", *TO),
     ),
     "L-Eval's answers": (
         "quality.pred.jsonl", [{"query": "q", "gt": "A", "m_pred": "A", "evaluation": "exam"}], lines,
-        ("import", "leval", "quality.pred.jsonl", "-m", "m", *TO),
+        ("import", "leval", "quality.pred.jsonl", "--model-name", "m", *TO),
     ),
     "answers for a judge": (
         "m.pred.jsonl", [{"query": "q", "gt": "g", "a_pred": "x", "evaluation": "LLM"}], lines,
-        ("import", "leval", "m.pred.jsonl", "-m", "m", *TO),
+        ("import", "leval", "m.pred.jsonl", "--model-name", "m", *TO),
     ),
     "a judge's words": ("m.pred.judge.jsonl", [JUDGED], lines, ("import", "leval_judge", "m.pred.judge.jsonl", *TO)),
     "a journal of ratings": (
@@ -135,7 +135,7 @@ FORMS: dict[str, tuple[str, Any, Callable[[Any], str], Command]] = {
          "basis": "x", "shards": [{"cost": 1.5, "samples": {"needle/single_en": [[0, "len0064-depth000-00", 396.0]]}}]},
         json.dumps,
         ("run", "-b", "bundle", "-m", "oracle.jsonl", "-t", "needle/single_en", "--name", "n", "--no-plan",
-         "--shards", "shards.json", "--shard", "0", *TO),
+         "--shard-plan", "shards.json", "--shard", "0", *TO),
     ),
     "a rubric": (
         "rubric.toml",

@@ -27,7 +27,9 @@ MULTI_NEWS = (
 def store(bundle: Bundle, shared: Callable[[str], Path], tmp_path: Path) -> Iterator[Store]:
     """Published answers to multi_news, whose samples have no question."""
     source = shared("data/predictions/longbench/llama3-8b-instruct") / "multi_news.jsonl"
-    done = Lbx()("import", "longbench", source, "-m", "llama3", "-o", tmp_path / "r.duckdb", "--bundle", bundle.root)
+    done = Lbx()(
+        "import", "longbench", source, "--model-name", "llama3", "-o", tmp_path / "r.duckdb", "--bundle", bundle.root
+    )
     assert done.returncode == 0, done.stderr
     with Store(tmp_path / "r.duckdb") as opened:
         assert opened.query("SELECT DISTINCT question FROM samples").rows == [("",)]

@@ -39,7 +39,7 @@ def bundle(hub: HubServer, tmp_path: Path) -> Callable[..., Bundle]:
 
     def make(recipe: Path, *, says: str = "") -> Bundle:
         lbx, out = Lbx(), tmp_path / "out"
-        made = lbx("bundle", recipe, "--hub", hub.url, "--mirror", hub.mirror, "-o", out, "--name", "made")
+        made = lbx("bundle", recipe, "--hub", hub.url, "--mirror", hub.mirror, "-o", out, "--bundle-name", "made")
         assert made.returncode == 0, made.stderr
         assert says in made.stderr
         unpacked = lbx("unpack", "--allow-unsigned", out / "made.tar", "--to", tmp_path / "inside")
@@ -55,7 +55,7 @@ def refused(hub: HubServer, tmp_path: Path) -> Callable[..., None]:
 
     def check(recipe: Path, *words: str) -> None:
         out = tmp_path / "out"
-        made = Lbx()("bundle", recipe, "--hub", hub.url, "--mirror", hub.mirror, "-o", out, "--name", "made")
+        made = Lbx()("bundle", recipe, "--hub", hub.url, "--mirror", hub.mirror, "-o", out, "--bundle-name", "made")
         fails(made, 2, *words)
         error = made.stderr.partition("error:")[2]
         assert "check the archive" not in error and tempfile.gettempdir() not in error

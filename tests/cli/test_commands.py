@@ -219,11 +219,11 @@ _TAKERS = {
     ("--rows", 5): {"changes"},
     ("--tasks", "needle/single_en"): {"changes"},
     ("--margin", 2): {"comparison"},
-    ("--force",): {"comparison", "changes"},
+    ("--allow-different-settings",): {"comparison", "changes"},
     ("--baseline", "RUN"): {"comparison", "changes", "truncation_effect"},
-    ("--keep", 0.5): {"effective_context"},
-    ("--at-least", 0.5): {"effective_context"},
-    ("--against", "GPT"): {"paper", "board", "reference", "effective_context"},
+    ("--keep-share", 0.5): {"effective_context"},
+    ("--keep-score", 0.5): {"effective_context"},
+    ("--published", "GPT"): {"paper", "board", "reference", "effective_context"},
 }
 
 
@@ -258,8 +258,9 @@ class _Reading(ReportQuery):
 
 
 def test_each_report_reads_what_it_says_that_it_takes(results: Path) -> None:
-    fields = {"baseline": "--baseline", "margin": "--margin", "force": "--force", "tasks": "--tasks", "limit": "--rows",
-              "keep": "--keep", "at_least": "--at-least", "references": "--reference"}  # fmt: skip
+    fields = {"baseline": "--baseline", "margin": "--margin", "allow_different_settings": "--allow-different-settings",
+              "tasks": "--tasks", "limit": "--rows", "keep_share": "--keep-share", "keep_score": "--keep-score",
+              "references": "--reference"}  # fmt: skip
     with open_with_numbers(results) as store:
         for name, report in reports.REPORTS.items():
             _Reading.fields.clear()

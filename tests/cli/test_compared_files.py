@@ -57,8 +57,8 @@ def test_a_changed_template_is_refused(
     bundle = revision(('{document}\\n{question}"\nno', '{document}\\n\\n{question}"\nno'))
     other = asked(lbx, bundle, model, tmp_path / "new.duckdb")
     report = ("report", other, "comparison", "--baseline-file", results)
-    fails(lbx(*report), 2, "6 prompts with other instructions", "--force")
-    assert "6 prompts with other instructions" in lbx.ok(*report, "--force").stdout
+    fails(lbx(*report), 2, "6 prompts with other instructions", "--allow-different-settings")
+    assert "6 prompts with other instructions" in lbx.ok(*report, "--allow-different-settings").stdout
 
 
 def test_the_same_answers_scored_twice_are_all_compared(
@@ -154,7 +154,7 @@ def test_imports_without_questions_cannot_be_paired(lbx: Lbx, tmp_path: Path) ->
     rows = [{"pred": "a", "answers": [f"a{n}"], "all_classes": None, "length": 3} for n in range(3)]
     (tmp_path / "pred" / "qasper.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for name in ("a", "b"):
-        lbx.ok("import", "longbench", tmp_path / "pred", "-m", name, "-o", tmp_path / f"{name}.duckdb")
+        lbx.ok("import", "longbench", tmp_path / "pred", "--model-name", name, "-o", tmp_path / f"{name}.duckdb")
     done = lbx("report", tmp_path / "a.duckdb", "comparison", "--baseline-file", tmp_path / "b.duckdb")
     fails(done, 2, "cannot be paired by content", "3 questions have an unknown document", "--bundle")
 

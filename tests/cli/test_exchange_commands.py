@@ -34,8 +34,8 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     fails(lbx("import", "leval_judge", answers, "-o", out), 2, "tpo.pred.jsonl contains no judge's verdicts",
           "To import a model's answers, pass their benchmark")  # fmt: skip
     for form in ("leval", "longbench"):
-        fails(lbx("import", form, golden, "--model", "m", "-o", out), 2, "contains a judge's verdicts, not a model's",
-              f"try: lbx import leval_judge {golden}")  # fmt: skip
+        fails(lbx("import", form, golden, "--model-name", "m", "-o", out), 2,
+              "contains a judge's verdicts, not a model's", f"try: lbx import leval_judge {golden}")  # fmt: skip
     fails(lbx("import", "leval_judge", tmp_path, "-o", out), 2, "is a folder")
     assert not out.exists()
     said = lbx("import", "leval_judge", golden, "-o", out, "--name", "gpt-4").stdout
@@ -46,7 +46,7 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     board = lbx("report", out, "leaderboard").stdout
     assert "No answer has a score yet" in board and "judge_results" in board and "answered" not in board
     fails(lbx("report", golden), 1, "is not a results file", "`lbx import` converts predictions and judges' files")
-    fails(lbx("import", "leval", out, "--model", "m", "-o", tmp_path / "o"), 2, "is a results file", "lbx merge")
+    fails(lbx("import", "leval", out, "--model-name", "m", "-o", tmp_path / "o"), 2, "is a results file", "lbx merge")
     told = json.loads(lbx("import", "leval_judge", golden, "-o", out, "--name", "gpt-4", "--json").stdout)
     assert [run["failed"] for run in told["runs"]] == [0, 1]
     back = lbx("export", "leval_judge", out, "--run", "gpt-4", "--run", "gpt-4-2", "-o", tmp_path / "out").stdout
@@ -71,16 +71,16 @@ def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, 
         (("lveval", folder), 2, ["has no task 'qasper'"]),
         (("longbench", folder, "--bundle", bundle), 1, ["lbx bundle bundle/longbench.toml", "Without --bundle"]),
     ):
-        fails(lbx("import", *place, "-m", "model", "-o", out), code, *words)
-    fails(lbx("import", "longbench", folder, "-m", " ", "-o", out), 2, "--model NAME")
+        fails(lbx("import", *place, "--model-name", "model", "-o", out), code, *words)
+    fails(lbx("import", "longbench", folder, "--model-name", " ", "-o", out), 2, "--model-name NAME")
     (folder / "trec.jsonl").write_text("")
-    fails(lbx("import", "longbench", folder, "-m", "model", "-o", out), 2, "trec.jsonl", "empty")
+    fails(lbx("import", "longbench", folder, "--model-name", "model", "-o", out), 2, "trec.jsonl", "empty")
     assert not out.exists()
 
 
 def test_the_same_again_is_the_same_and_other_content_is_refused(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.duckdb"
-    command = ("import", "longbench", folder, "-m", "model", "-o", out, "--name", "mine", "--json")
+    command = ("import", "longbench", folder, "--model-name", "model", "-o", out, "--name", "mine", "--json")
     first, again = (lbx(*command) for _ in range(2))
     assert first.returncode == 0, first.stderr
     assert json.loads(first.stdout) == json.loads(again.stdout)
@@ -97,7 +97,7 @@ def test_the_same_again_is_the_same_and_other_content_is_refused(lbx: Lbx, folde
 
 def test_export_gives_back_the_bytes_and_overwrites_only_when_told(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     out, back = tmp_path / "results.duckdb", tmp_path / "back"
-    assert lbx("import", "longbench", folder, "-m", "model", "-o", out, "--name", "mine").returncode == 0
+    assert lbx("import", "longbench", folder, "--model-name", "model", "-o", out, "--name", "mine").returncode == 0
     export = ("export", "longbench", out, "-o", back)  # of the only run
     done = lbx(*export, "--json")
     (file,) = map(Path, json.loads(done.stdout)["files"])
@@ -115,7 +115,7 @@ def test_export_gives_back_the_bytes_and_overwrites_only_when_told(lbx: Lbx, fol
 
 def test_export_of_a_run_that_is_not_done_says_so(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.duckdb"
-    assert lbx("import", "longbench", folder, "-m", "model", "-o", out, "--name", "mine").returncode == 0
+    assert lbx("import", "longbench", folder, "--model-name", "model", "-o", out, "--name", "mine").returncode == 0
     with duckdb.connect(str(out)) as connection:
         connection.execute("UPDATE runs SET status = 'interrupted'")
     done = lbx.ok("export", "longbench", out, "--run", "mine", "-o", tmp_path / "back")
@@ -124,7 +124,7 @@ def test_export_of_a_run_that_is_not_done_says_so(lbx: Lbx, folder: Path, tmp_pa
 
 def test_results_as_the_official_scorer_writes_them(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     out, exported = tmp_path / "results.duckdb", tmp_path / "out"
-    lbx("import", "longbench", folder, "-m", "org/model", "-o", out, "--name", "r")
+    lbx("import", "longbench", folder, "--model-name", "org/model", "-o", out, "--name", "r")
     done = lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported)
     assert done.returncode == 0 and "1 file for 2 answers" in done.stdout
     assert (exported / "pred/model/result.json").read_text() == '{\n    "qasper": 50.0\n}'
@@ -138,7 +138,7 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
         "import",
         "longbench",
         folder,
-        "-m",
+        "--model-name",
         "m",
         "-o",
         out,
@@ -150,15 +150,19 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
         "b= c=d ",
     )
     assert lbx("runs", "note", out, "r").stdout == "PE=no\nb=c=d\n"
-    again = lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "r", "--metadata", "IDD=yes", "--json")
+    again = lbx(
+        "import", "longbench", folder, "--model-name", "m", "-o", out, "--name", "r", "--metadata", "IDD=yes", "--json"
+    )
     assert json.loads(again.stdout)["run_id"] == "r"
     changed = lbx("runs", "note", out, "r", "PE=", "b=2", "--json")
     assert json.loads(changed.stdout) == {"b": "2", "IDD": "yes"}
     assert lbx("runs", "note", out, "r", "b=", "IDD=").stdout == "No facts are recorded about r.\n"
     fails(lbx("runs", "note", out, "none", "a=1"), 2, "No run 'none'")
-    assert lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "second").returncode == 0
+    assert lbx("import", "longbench", folder, "--model-name", "m", "-o", out, "--name", "second").returncode == 0
     fails(lbx("runs", "note", out, "r", "a"), 2, "must be KEY=VALUE, not 'a'")
-    fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "must be KEY=VALUE")
+    fails(
+        lbx("import", "longbench", folder, "--model-name", "m", "-o", out, "--metadata", "=1"), 2, "must be KEY=VALUE"
+    )
     fails(lbx("runs", "note", tmp_path / "none.duckdb", "r", "a=1"), 1, "none.duckdb")
     assert not (tmp_path / "none.duckdb").exists()
 
@@ -170,7 +174,7 @@ def test_results_of_a_part_say_so(lbx: Lbx, tmp_path: Path) -> None:
         store.begin_run(RunRow("r", "m", "scripted", "1", {}, "", {}, {}, "0", {"longbench/qasper": 3}))
         store.write(samples=[SampleRow(sample, 0)], generations=[GenerationRow("r", *sample.key, output="cat")])
         store.finish_run("r", "done")
-    assert lbx("score", out, "--workers", 1).returncode == 0
+    assert lbx("score", out, "--processes", 1).returncode == 0
     done = lbx("export", "longbench", out, "--run", "r", "--results", "-o", tmp_path / "out")
     assert "a part of qasper (1 of 3 samples)" in " ".join(done.stderr.split())
     assert json.loads((tmp_path / "out/pred/m/result.json").read_text()) == {"qasper": 100.0}
@@ -191,19 +195,21 @@ def test_answers_of_a_harness_come_with_its_own_scores(lbx: Lbx, tmp_path: Path)
     results = {"versions": dict.fromkeys((f"longbench_{task}" for task in rows), 5), "lm_eval_version": "0.4.13"}
     (folder / f"results_{time}.json").write_text(json.dumps(results))
     out = tmp_path / "results.duckdb"
-    fails(lbx("import", "longbench", folder, "--model", "m", "-o", out), 2, "the key 'answers' is missing")
-    fails(lbx("import", "lm_eval", folder, "--model", "m", "--e", "-o", out), 2, "--e does not apply to lm_eval")
-    fails(lbx("import", "lm_eval", folder, "-o", out), 2, "Pass --model NAME")
+    fails(lbx("import", "longbench", folder, "--model-name", "m", "-o", out), 2, "the key 'answers' is missing")
+    fails(lbx("import", "lm_eval", folder, "--model-name", "m", "--e", "-o", out), 2, "--e does not apply to lm_eval")
+    fails(lbx("import", "lm_eval", folder, "-o", out), 2, "Pass --model-name NAME")
     assert not out.exists()
-    said = lbx("import", "lm_eval", folder, "--model", "m", "-o", out, "--name", "r").stdout
+    said = lbx("import", "lm_eval", folder, "--model-name", "m", "-o", out, "--name", "r").stdout
     assert "r: 400 rows of 2 tasks" in said and "one line end instead of two" in said
     lines = [" ".join(line.split()) for line in said.splitlines()]
     assert any("qasper 5 200 100.00 100.00 +0.00 comparable" in line for line in lines)
     assert any("triviaqa 5 200 50.00 100.00 +50.00 differs" in line for line in lines)
-    told = json.loads(lbx("import", "lm_eval", folder, "--model", "m", "-o", out, "--name", "r", "--json").stdout)
+    told = json.loads(lbx("import", "lm_eval", folder, "--model-name", "m", "-o", out, "--name", "r", "--json").stdout)
     assert [row["verdict"] for row in told["harness"]] == ["comparable", "differs"]
     assert "1 task not asked like officially" in " ".join(lbx("report", out).stdout.split())
     exported = lbx("export", "longbench", out, "-o", tmp_path / "out")
     assert "answers from lm_eval 0.4.13; 1 task not asked like officially" in exported.stderr
     assert lbx("export", "lm_eval", out, "-o", tmp_path / "back").returncode == 0
-    fails(lbx("import", "lm_eval", tmp_path / "back", "--model", "m", "-o", tmp_path / "o"), 2, "was exported by lbx")
+    fails(
+        lbx("import", "lm_eval", tmp_path / "back", "--model-name", "m", "-o", tmp_path / "o"), 2, "was exported by lbx"
+    )

@@ -17,7 +17,7 @@ SAME = [
     (0, ("report", "{results}", "leaderboard")),
     (0, ("report", "{results}", "--format", "markdown")),
     (0, ("sql", "{results}", "SELECT 'ключ' AS k, chr(27) AS c FROM runs", "--format", "csv")),
-    (0, ("score", "{results}", "--json", "--workers", "1")),
+    (0, ("score", "{results}", "--json", "--processes", "1")),
     (1, ("sql", "{results}", "DELETE FROM runs")),
     (1, ("report", "none.duckdb")),
     (1, ("verify", "{archive}")),
@@ -27,7 +27,7 @@ SAME = [
     (2, ("run", "--bundle", "{bundle}", "--model", "nope.gguf", "--tasks", "needle", "-o", "r.duckdb")),
     (2, ("bundle", "none.toml")),
     (2, ("export", "longbench")),
-    (2, ("import", "nobench", "pred", "--model", "m", "-o", "r.duckdb")),
+    (2, ("import", "nobench", "pred", "--model-name", "m", "-o", "r.duckdb")),
     (2, ("nothing",)),
 ]
 

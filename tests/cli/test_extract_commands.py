@@ -25,7 +25,7 @@ from tests.planted_texts import PLANTED_RUNS, write_planted_file
 from tests.small_disks import small_disk
 
 Once = Callable[[str, Callable[[Path], object]], Path]
-MODES = {"none": ("--without-texts",), "answers": ("--without-texts", "--keep", "answers"), "all": ()}
+MODES = {"none": ("--without-texts",), "answers": ("--without-texts", "--keep-answers"), "all": ()}
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +74,7 @@ def report(store: Store, name: str, query: ReportQuery) -> str:
 
 @pytest.mark.parametrize(("mode", "baseline"), profiles.crossed(MODES, ["", PLANTED_RUNS[0]]))
 def test_every_report_without_texts_is_byte_equal(folder: Path, mode: str, baseline: str) -> None:
-    query = ReportQuery(runs=PLANTED_RUNS if not baseline else (), baseline=baseline, force=True)
+    query = ReportQuery(runs=PLANTED_RUNS if not baseline else (), baseline=baseline, allow_different_settings=True)
     unequal, filled = [], set()
     with open_with_numbers(folder / "source.duckdb") as source, open_with_numbers(folder / f"{mode}.duckdb") as copy:
         for name in REPORTS:
@@ -171,7 +171,7 @@ COMMANDS = {
     "changes": ("report", "{file}", "changes"),
     "show": ("show", "{file}"),
     "browse": ("browse", "{file}", "--port", 0),
-    "extract": ("runs", "extract", "{file}", "--without-texts", "--keep", "answers", "-o", "{new}"),
+    "extract": ("runs", "extract", "{file}", "--without-texts", "--keep-answers", "-o", "{new}"),
 }
 
 
@@ -248,7 +248,7 @@ def test_merging_never_mixes_files_with_and_without_texts(lbx: Lbx, folder: Path
         assert not (tmp_path / "m.duckdb").exists()
     target = tmp_path / "target.duckdb"
     target.write_bytes(source.read_bytes())
-    fails(lbx("merge", none, "-o", target, "--force"), 1, "differ in their texts")
+    fails(lbx("merge", none, "-o", target, "--update"), 1, "differ in their texts")
     assert target.read_bytes() == source.read_bytes()
 
 
@@ -287,7 +287,7 @@ def test_what_cannot_be_extracted(lbx: Lbx, folder: Path, tmp_path: Path) -> Non
     fails(lbx("runs", "extract", source, "-o", source), 2, "already exists")
     fails(lbx("runs", "extract", tmp_path / "no.duckdb", "-o", new), 1, "does not exist")
     fails(lbx("runs", "extract", source, "nobody", "-o", new), 2, "No run 'nobody'")
-    fails(lbx("runs", "extract", source, "--keep", "answers", "-o", new), 2, "--keep needs --without-texts")
+    fails(lbx("runs", "extract", source, "--keep-answers", "-o", new), 2, "--keep-answers needs --without-texts")
     fails(lbx("runs", "extract", source, "-o", tmp_path / "no" / "new.duckdb"), 1, "does not exist")
     empty = tmp_path / "empty.duckdb"
     empty.touch()

@@ -363,14 +363,14 @@ def test_shards_hold_whole_documents_and_merge_to_what_one_judge_is(
     judge(always_first, *more, "--save-spec", spec)
     assert rows(results, "SELECT count(*) FROM generations WHERE benchmark = 'judge'") == [(0,)]
     submitted = lbx(
-        "submit", "kubernetes", "--spec", spec, "--bundle", home / "b", "-o", folder, "--shards", 2, "--no-calibrate",
-        "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
+        "submit", "kubernetes", "--spec", spec, "--bundle", home / "b", "-o", folder, "--shards", 2,
+        "--no-measure-speed", "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
     assert submitted.returncode == 0, submitted.stderr
     files = []
     for shard in range(2):
         files.append(tmp_path / f"{shard}.duckdb")
-        what = ["--shards", folder / "shards.json", "--shard", shard, "--no-plan", "-o", files[-1]]
+        what = ["--shard-plan", folder / "shards.json", "--shard", shard, "--no-plan", "-o", files[-1]]
         assert (done := lbx("run", "--spec", spec, *what)).returncode == 0, done.stderr
     apart = [{row[0] for row in rows(file, "SELECT DISTINCT document_sha256 FROM rounds")} for file in files]
     assert apart[0] and apart[1] and not apart[0] & apart[1]

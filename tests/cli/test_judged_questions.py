@@ -78,7 +78,7 @@ def home(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
     recipes = [folder / "leval.toml", *(folder / name / "benchmark.toml" for name in ("rated", "plain"))]
-    lbx.ok("bundle", *recipes, "--name", "all", "-o", folder)
+    lbx.ok("bundle", *recipes, "--bundle-name", "all", "-o", folder)
     lbx.ok("unpack", folder / "all.tar", "--allow-unsigned", "--to", folder / "b")
     table(folder, "m", {"*": "person 1.0"})
     return folder

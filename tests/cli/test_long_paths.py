@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "judge": (LONG, "--judge", "m", "-b", LONG, "--run", "r"),
     "rate": (LONG, "--rater", "anna"),
     "annotate": (LONG,),
-    "import": ("longbench", LONG, "--model", "m", "-o", "r.duckdb"),
+    "import": ("longbench", LONG, "--model-name", "m", "-o", "r.duckdb"),
     "export": ("longbench", LONG, "-o", "x"),
     "score": (LONG,),
     "merge": (LONG, "-o", "r.duckdb"),

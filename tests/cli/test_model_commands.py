@@ -78,7 +78,7 @@ def test_what_is_listed_can_be_named(lbx: Lbx, folder: Path) -> None:
     for one in json.loads(lbx("models", "--bundle", "long", "--json", cwd=folder).stdout):
         if one["there"] and one["backend"] == "hf":
             lbx.ok("plan", "-b", "long", "-m", one["name"], "-t", "needle/single_en", "--limit", 1,
-                "--no-calibrate", cwd=folder,
+                "--no-measure-speed", cwd=folder,
             )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def test_what_a_card_says_whose_weights_are_in_no_bundle(lbx: Lbx, folder: Path)
     facts = json.loads(lbx("doctor", "--json", cwd=folder).stdout)
     cause = "The weights of of-bundle come from a bundle (tiny), but no bundle was given."
     assert facts["models"]["of-bundle"] == cause
-    run = ("plan", "-m", "of-bundle", "-b", "long", "-t", "needle/single_en", "--limit", 1, "--no-calibrate")
+    run = ("plan", "-m", "of-bundle", "-b", "long", "-t", "needle/single_en", "--limit", 1, "--no-measure-speed")
     assert lbx(*run, cwd=folder).returncode == 0
 
 

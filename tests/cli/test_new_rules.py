@@ -272,7 +272,7 @@ def test_imported_answers_are_scored_by_new_rules(
 ) -> None:
     lbx.ok("export", "town", results, "-o", tmp_path / "predictions")
     imported = tmp_path / "imported.duckdb"
-    lbx.ok("import", "town", tmp_path / "predictions", "-m", "x", "--bundle", first, "-o", imported)
+    lbx.ok("import", "town", tmp_path / "predictions", "--model-name", "x", "--bundle", first, "-o", imported)
     changed = edited("qa", 5, question="Which one?")
     changed[0] = {**changed[0], "references": ["blue"]}
     output, said = rescored(lbx, imported, revision(qa=changed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from lbx.base.errors import StoreError
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cli import cluster, completing
-from lbx.cli.loading import import_object
+from lbx.cli.loading import import_object, option_fields
 from lbx.cli.main import COMMANDS, load_command
 from lbx.opinions.judge_spec import JudgeSpec
-from lbx.options.option import fields_of
+from lbx.options.meanings import MEANINGS, RELATED
+from lbx.options.option import Argument, fields_of
 from lbx.options.run_spec import RunSpec
 from lbx.results import GenerationRow, SampleRow, Store
 from lbx.results.file.imports import refuse_other_content
@@ -73,11 +75,29 @@ def test_every_help_fits_a_screen(lbx: Lbx, command: str) -> None:
     assert not re.findall(r"<(?:path|str|bool|list)", shown)
 
 
+def test_an_option_means_one_thing_in_every_command() -> None:
+    """Its help and kind of value are the same everywhere, or the table of meanings has what they have in common."""
+    helps, metavars, long_names = defaultdict(set), defaultdict(set), defaultdict(set)
+    for row in ROWS.values():
+        for field, _ in option_fields(import_object(row.options)):
+            if field.option and not isinstance(field.option, Argument):
+                helps[field.option_name].add(field.option.help)
+                metavars[field.option_name].add(field.option.metavar or "")
+                for short in field.names[1:]:
+                    long_names[short].add(field.option_name)
+    differing = {name for name in helps if len(helps[name]) > 1 or len(metavars[name]) > 1}
+    assert differing == {*MEANINGS}, "an option has a second meaning, or the table has one that is not needed"
+    for name in differing:
+        assert metavars[name] == {*MEANINGS[name].metavars.split(" ")}, name
+    assert {short: names for short, names in long_names.items() if len(names) > 1} == {}
+    assert {name for names in RELATED for name in names} <= {*helps}
+
+
 @pytest.mark.parametrize("command", ["run", "plan", "prompts"])
 def test_help_of_a_run_fits_a_screen_and_names_the_help_of_everything(lbx: Lbx, command: str) -> None:
     brief = lbx.process(command, "--help", environment=NARROW).stdout
     assert len(brief.splitlines()) <= 36
-    for name in ("--bundle", "--model", "--tasks", "--limit", "--output", "--name", "--help-all"):
+    for name in ("--bundle", "--model", "--tasks", "--limit", "--name", "--help-all"):
         assert name in brief
     assert "--chunk-words" not in brief
     assert lbx.process(command, "-h", environment=NARROW).stdout == brief
@@ -142,7 +162,7 @@ def test_tasks_are_named_alike(lbx: Lbx, results: Path) -> None:
         ("report", "FILE", "cost", "--run", "RUN", "-f", "json"),
         ("export", "longbench", "FILE", "--run", "RUN", "--json", "--force", "-o", "OUT"),
         ("runs", "note", "FILE", "RUN", "--json", "PE=no"),
-        ("score", "FILE", "--run", "RUN", "--json", "--workers", 1),
+        ("score", "FILE", "--run", "RUN", "--json", "--processes", 1),
     ],
 )
 def test_stored_runs_are_named_by_name_prefix_or_model(lbx: Lbx, results: Path, tmp_path: Path, command: Any) -> None:
@@ -192,7 +212,7 @@ def test_an_import_matches_no_bundle_that_the_environment_names(lbx: Lbx, tmp_pa
     rows = tmp_path / "narrativeqa.jsonl"
     rows.write_text(json.dumps({"pred": "a", "answers": ["a"], "all_classes": None, "length": 9}) + "\n")
     named = {**os.environ, "LBX_BUNDLE": str(tmp_path)}
-    lbx.ok("import", "longbench", rows, "--model", "m", "-o", tmp_path / "r.duckdb", environment=named)
+    lbx.ok("import", "longbench", rows, "--model-name", "m", "-o", tmp_path / "r.duckdb", environment=named)
 
 
 def test_a_specs_file_goes_before_the_environment(lbx: Lbx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +252,7 @@ def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.Mo
         params: list[Any] = list(load_command(command).params)
         shown = {option.name: option for option in params}
         for name in ({"runs", "run", "stored"} | {"tasks", "model"}) & shown.keys():
-            if (command, name) not in {("show", "model"), ("browse", "model"), ("import", "model")}:
+            if (command, name) not in {("show", "model"), ("browse", "model")}:
                 assert shown[name]._custom_shell_complete, (command, name)
 
 

@@ -173,7 +173,7 @@ def test_mistakes_and_other_names_are_told(lbx: Lbx, place: Path, tmp_path: Path
     fails(
         lbx("export", "handbok", place / "results.duckdb", "--run", "mine", "-o", tmp_path), 2, "Did you mean handbook?"
     )
-    fails(lbx("import", "handbook", place / "predictions", "--model", "m", "-o", tmp_path / "r"), 2,
+    fails(lbx("import", "handbook", place / "predictions", "--model-name", "m", "-o", tmp_path / "r"), 2,
           "There is no prediction format 'handbook'",
           "by its name and with --bundle, if the bundle contains it")  # fmt: skip
     model = place / "models" / "my-model.toml"

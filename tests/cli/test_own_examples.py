@@ -120,7 +120,15 @@ def test_csv_with_choices(made: Make, change: Callable[[bytes], bytes], tmp_path
     exported = [json.loads(line) for line in (tmp_path / "p" / "quiz.jsonl").read_text().splitlines()]
     assert exported[1]["choices"] == {"A": "Red", "B": "Green", "C": "Yellow"}
     one.call(
-        "import", "harbour", tmp_path / "p", "--model", "m", "--bundle", one.bundle, "-o", tmp_path / "again.duckdb"
+        "import",
+        "harbour",
+        tmp_path / "p",
+        "--model-name",
+        "m",
+        "--bundle",
+        one.bundle,
+        "-o",
+        tmp_path / "again.duckdb",
     )
 
 

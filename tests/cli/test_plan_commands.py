@@ -49,7 +49,7 @@ def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path,
     assert 0 < expected["prefill_s"] < expected["total_s"]
     assert 0 < sum(expected["answer_tokens"].values()) <= found["total"]["new_tokens"]
     assert expected["basis"].startswith("a calibration of")
-    quick = lbx(*command, "--no-calibrate")
+    quick = lbx(*command, "--no-measure-speed")
     assert "Time: unknown" in quick.stdout
     assert "KV cache 6 MiB (1,536 bytes a token, 4,096 tokens)" in said(quick.stdout)
 
@@ -68,7 +68,7 @@ def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path,
     log = (tmp_path / "results.duckdb.log").read_text()
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d 100%", log.splitlines()[-1])
 
-    taught = json.loads(lbx(*command, "-o", results, "--json").stdout)["time"]
+    taught = json.loads(lbx(*command, "--history", results, "--json").stdout)["time"]
     assert taught["basis"] == f"session 1 of {row['run_id']}"
     assert sum(taught["answer_tokens"].values()) == pytest.approx(row["output_tokens"], rel=0.1)
     again = lbx("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results)
@@ -87,37 +87,37 @@ def test_sessions_of_short_prompts_do_not_forecast_long_ones(
     long = lbx.unpacked(recipe, tmp_path)
 
     def basis(folder: Path, *options: str) -> str:
-        command = ("plan", "--bundle", folder, "--model", card, "-o", results, "--json", "--tasks", *options)
+        command = ("plan", "--bundle", folder, "--model", card, "--history", results, "--json", "--tasks", *options)
         return str(json.loads(lbx(*command).stdout)["time"]["basis"])
 
     assert re.fullmatch(r"session 1 of \S+", basis(bundle, ONE))
     assert basis(long, ONE).startswith("a calibration of")
     assert re.fullmatch(
         r"session 1 of \S+, whose prompts had at most \d+ tokens",
-        basis(long, "needle", "--no-calibrate"),
+        basis(long, "needle", "--no-measure-speed"),
     )
 
 
 def test_a_plan_says_which_format_is_faster(lbx: Lbx, bundle: Path, card: Path, tmp_path: Path) -> None:
     folder = Path(__file__).parents[2] / "models" / "demo" / "hf"
-    command = ("plan", "--bundle", bundle, "--model", card, "--tasks", ONE, "--limit", "2", "--against", folder)
+    command = ("plan", "--bundle", bundle, "--model", card, "--tasks", ONE, "--limit", "2", "--alternative", folder)
     found = json.loads(lbx(*command, "--json").stdout)
-    asked = [found, *found["against"]]
+    asked = [found, *found["alternatives"]]
     assert [(one["backend"], one["total"]["samples"]) for one in asked] == [("llamacpp", 2), ("hf", 2), ("hf", 2)]
     own, both = "float16", {"float32", "bfloat16"}  # some processors multiply the demo model's own
     assert {one["dtype"] for one in asked[1:]} in (both, {own, "bfloat16"})
-    assert {one["total"]["prompt_tokens"] for one in found["against"]} == {found["total"]["prompt_tokens"]}
-    assert all(one["time"]["total_s"] > 0 for one in found["against"])
+    assert {one["total"]["prompt_tokens"] for one in found["alternatives"]} == {found["total"]["prompt_tokens"]}
+    assert all(one["time"]["total_s"] > 0 for one in found["alternatives"])
     (tmp_path / "page.gguf").write_text("<html>")
     gone = tmp_path / "gone.toml"
     gone.write_text('name = "gone"\nbackend = "endpoint"\n[options]\nurl = "http://127.0.0.1:9/v1"\nretries = 0\n')
-    done = lbx(*command, "--against", tmp_path / "page.gguf", "--against", gone)
+    done = lbx(*command, "--alternative", tmp_path / "page.gguf", "--alternative", gone)
     assert re.search(r"Fastest here: \S+ on (hf|llamacpp)( in \w+)?, (\d+\.\d times )?as fast as", said(done.stdout))
     assert "Skipped page:" in said(done.stderr)
     assert "Skipped gone: The model server http://127.0.0.1:9/v1 does not answer" in said(done.stderr)
-    unknown = lbx(*command, "--no-calibrate")
+    unknown = lbx(*command, "--no-measure-speed")
     assert "Fastest here: unknown" in unknown.stdout
-    fails(lbx(*command, "--against", "nothing"), 2, "nothing")
+    fails(lbx(*command, "--alternative", "nothing"), 2, "nothing")
 
 
 def test_what_does_not_fit_is_counted_all_the_same(lbx: Lbx, bundle: Path, card: Path, tmp_path: Path) -> None:

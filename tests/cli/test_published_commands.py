@@ -10,7 +10,7 @@ import pytest
 from tests.command_line import Lbx
 
 
-@pytest.mark.parametrize("command", [("reference", "--against", "Human"), ("--against", "Human")])
+@pytest.mark.parametrize("command", [("reference", "--published", "Human"), ("--published", "Human")])
 def test_published_figures_need_no_results_file(lbx: Lbx, command: tuple[str, ...]) -> None:
     done = lbx.ok("report", *command, "--format", "json")
     rows = {row["line"]: row for row in json.loads(done.stdout)}
@@ -30,8 +30,8 @@ def test_a_table_of_ones_own_needs_none_either(lbx: Lbx, tmp_path: Path) -> None
     [
         ((), "results file"),
         (("leaderboard",), "The report leaderboard needs a results file"),
-        (("paper", "--against", "GPT"), "The report paper needs a results file"),
-        (("reference", "--against", "nobody"), "No published model of any benchmark matches 'nobody'"),
+        (("paper", "--published", "GPT"), "The report paper needs a results file"),
+        (("reference", "--published", "nobody"), "No published model of any benchmark matches 'nobody'"),
         (("--expect", "GPT-4"), "No results file given"),
         (("r.duckdb", "paper", "--expect", "GPT-4"), "Only the report expected takes --expect"),
         (("r.duckdb", "expected"), "The report expected needs --expect MODEL"),

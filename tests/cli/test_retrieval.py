@@ -73,7 +73,7 @@ def leval(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sources(folder)
     for name, recipe in (("whole", SOURCES + RETRIEVAL), ("bare", SOURCES)):
         (folder / "le.toml").write_text(recipe)
-        lbx.ok("bundle", folder / "le.toml", "-o", folder, "--name", name)
+        lbx.ok("bundle", folder / "le.toml", "-o", folder, "--bundle-name", name)
         assert lbx("unpack", folder / f"{name}.tar", "--allow-unsigned", "--to", folder / name).returncode == 0
     (folder / "answers.jsonl").write_text('{"*": "A"}')
     card = 'name = "m"\nbackend = "scripted"\ncontext_window = 32768\n[weights]\npath = "answers.jsonl"\n'
@@ -96,7 +96,7 @@ def test_l_eval_with_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
     assert ["House 2 is green" in found[0]["text"], "House 4 is white" in found[1]["text"]] == [True, True]
     (one,) = lbx.rows(results, "SELECT DISTINCT prompt_source AS source FROM generations")
     assert one["source"].endswith("stuff_prompt.py")
-    planned = lbx.ok("plan", *command(leval, results, "--rag", 2)[1:], "--no-calibrate")
+    planned = lbx.ok("plan", *command(leval, results, "--rag", 2)[1:], "--no-measure-speed")
     assert "All prompts already have answers" not in planned.stdout
 
 

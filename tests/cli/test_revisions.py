@@ -121,7 +121,7 @@ def test_another_revision_is_refused_before_the_model_is_loaded(
         "try: lbx run",
     )
     assert answered(results) == before
-    plan = lbx("plan", "--bundle", other, "--model", unloadable, "--tasks", "town", "-o", results)
+    plan = lbx("plan", "--bundle", other, "--model", unloadable, "--tasks", "town", "--history", results)
     fails(plan, 1, f"town/qa/q69 ({part})")
 
 
@@ -210,7 +210,7 @@ def test_a_shard_and_its_submission_are_refused(
     lbx.ok(*submit, "-o", tmp_path / "other")
     said = []
     for shard in (0, 1):
-        shards = ("--shards", tmp_path / "other" / "shards.json", "--shard", shard, "--name", "other")
+        shards = ("--shard-plan", tmp_path / "other" / "shards.json", "--shard", shard, "--name", "other")
         said.append(run(lbx, second, unloadable, folder / "results.duckdb", *shards).stderr)
     assert sum("town/qa/q69 (question)" in " ".join(text.split()) for text in said) == 1
 
@@ -224,7 +224,7 @@ def test_a_merge_of_two_revisions_leaves_every_file_as_it_was(
     before = [file.read_bytes() for file in files]
     done = lbx("merge", *files, "-o", tmp_path / "all.duckdb")
     fails(done, 1, "town/qa/q69 (question)", "All files are unchanged.", "into a separate results file")
-    into = lbx("merge", files[1], "-o", files[0], "--force")
+    into = lbx("merge", files[1], "-o", files[0], "--update")
     fails(into, 1, "town/qa/q69 (question)", f"-o {tmp_path / 'a-2.duckdb'}")
     assert [file.read_bytes() for file in files] == before
     assert not (tmp_path / "all.duckdb").exists()
@@ -245,7 +245,7 @@ def test_an_import_of_another_revision_writes_nothing(
     lbx.ok("export", "town", tmp_path / "second.duckdb", "-o", exported)
     assert run(lbx, first, model, results).returncode == 0
     before = answered(results)
-    done = lbx("import", "town", exported, "-m", "x", "--bundle", second, "-o", results)
+    done = lbx("import", "town", exported, "--model-name", "x", "--bundle", second, "-o", results)
     fails(done, 1, said, f"-o {tmp_path / 'results-2.duckdb'}")
     with Store(results, read_only=True) as store:
         assert store.query("SELECT count(*) FROM runs").rows == [(1,)]

@@ -173,7 +173,7 @@ def test_the_second_writer_gets_a_file_of_its_own_that_merges(
         own = tmp_path / "results-2.duckdb"
         assert program == "lbx" and words[-5:] == ["-o", str(own), "--name", "second", "--no-plan"]
         assert lbx.process(*words).returncode == 0
-        fails(lbx("merge", own, "-o", path, "--force"), 1, f"PID {process.pid}")
+        fails(lbx("merge", own, "-o", path, "--update"), 1, f"PID {process.pid}")
         for change in (
             ("rename", path, "slow", "x"),
             ("remove", path, "slow"),

@@ -38,12 +38,12 @@ def predictions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def imported(lbx: Lbx, predictions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("results") / "results.duckdb"
-    lbx.ok("import", "longbench", predictions, "-m", "model", "-o", path)
+    lbx.ok("import", "longbench", predictions, "--model-name", "model", "-o", path)
     return path
 
 
 def start(*args: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "lbx.cli", *map(str, args), "--workers", "2"]
+    command = [sys.executable, "-m", "lbx.cli", *map(str, args), "--processes", "2"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -111,7 +111,7 @@ def test_a_killed_worker_is_an_error_in_words(lbx: Lbx, imported: Path, tmp_path
     _, said = process.communicate()
     assert process.returncode == 1
     assert "was killed" in said
-    assert "--workers 1" in " ".join(said.split())
+    assert "--processes 1" in " ".join(said.split())
     assert "Traceback" not in said
     assert all_end(scoring)
     assert json.loads(lbx("score", path, "--json").stdout) == {"scored": ROWS}
@@ -120,7 +120,7 @@ def test_a_killed_worker_is_an_error_in_words(lbx: Lbx, imported: Path, tmp_path
 
 def test_a_stopped_import_is_not_done_and_goes_on(lbx: Lbx, predictions: Path, imported: Path, tmp_path: Path) -> None:
     path = tmp_path / "results.duckdb"
-    command = ("import", "longbench", predictions, "-m", "model", "-o", path)
+    command = ("import", "longbench", predictions, "--model-name", "model", "-o", path)
     process = start(*command)
     scoring = workers(process)
     process.send_signal(signal.SIGTERM)
@@ -143,6 +143,10 @@ def test_only_results_files_are_scored(lbx: Lbx, predictions: Path, tmp_path: Pa
     """DuckDB itself opens a JSON lines file as if it were a database."""
     source = predictions / "gov_report.jsonl"
     path = shutil.copy(source, tmp_path / "results.jsonl")
-    for command in (("score", path), ("report", path), ("import", "longbench", predictions, "-m", "m", "-o", path)):
+    for command in (
+        ("score", path),
+        ("report", path),
+        ("import", "longbench", predictions, "--model-name", "m", "-o", path),
+    ):
         fails(lbx(*command), 1, "is not a results file")
     assert path.read_bytes() == source.read_bytes()

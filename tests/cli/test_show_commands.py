@@ -159,7 +159,7 @@ def test_an_imported_answer_is_shown_and_its_prompt_is_not(lbx: Lbx, tmp_path: P
     folder.mkdir()
     row = {"pred": "an answer", "answers": ["the answer"], "all_classes": None, "length": 7}
     (folder / "qasper.jsonl").write_text(json.dumps(row) + "\n")
-    lbx.ok("import", "longbench", folder, "--model", "theirs", "-o", out)
+    lbx.ok("import", "longbench", folder, "--model-name", "theirs", "-o", out)
     (listed,) = json.loads(lbx("show", out, "--json").stdout)
     shown = lbx("show", out, listed["sample"]).stdout
     for words in ("the answer", "an answer", "tokens    unknown", "prompt    unknown"):

@@ -55,7 +55,7 @@ def test_metadata_is_no_part_of_a_run(lbx: Lbx, spec: Path, tmp_path: Path) -> N
 
 
 def test_plan_takes_a_spec_and_counts_what_run_asks(lbx: Lbx, spec: Path) -> None:
-    done = lbx("plan", "--spec", spec, "--json", "--no-calibrate")
+    done = lbx("plan", "--spec", spec, "--json", "--no-measure-speed")
     assert json.loads(done.stdout)["total"]["samples"] == 6
 
 

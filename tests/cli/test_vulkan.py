@@ -220,7 +220,9 @@ def test_a_cache_that_the_gpu_cannot_hold(
 def test_a_plan_shows_the_memory_that_the_model_needs(
     name: str, words: str, lbx: Lbx, gpu: Mapping[str, str], card: Callable[..., Path], bundle: Path
 ) -> None:
-    done = lbx.process("plan", "-b", bundle, "-m", card(name), "-t", TASK, "-n", 1, "--no-calibrate", environment=gpu)
+    done = lbx.process(
+        "plan", "-b", bundle, "-m", card(name), "-t", TASK, "-n", 1, "--no-measure-speed", environment=gpu
+    )
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("Memory:"))
     assert words in line

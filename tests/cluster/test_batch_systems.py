@@ -92,7 +92,7 @@ def test_an_array_with_lost_shards_equals_one_run(
     done = lbx.ok(
         "submit", batch.kind, "--bundle", bundle, "--model", answers(DELAY_S), *WHAT, "-o", folder, "--shards", SHARDS,
         "--at-once", 2, "--cpus", 1, "--mem", "1G", "--queue", "short", "--time", "4:00",
-        "--scratch", tmp_path / "disk", "--no-calibrate", "--json", environment=batch.environment,
+        "--scratch", tmp_path / "disk", "--no-measure-speed", "--json", environment=batch.environment,
     )  # fmt: skip
     array, first = json.loads(done.stdout)["array"], 0 if batch.kind == "pbs" else 1
 
@@ -128,7 +128,7 @@ def test_a_cancelled_array_is_not_requeued_and_its_samples_are_named(
     folder = tmp_path / "run"
     what = ["--bundle", bundle, "--model", answers(0.7), "--tasks", "needle/single_en", "--shards", 1]
     done = lbx.ok(
-        "submit", batch.kind, *what, "-o", folder, "--scratch", tmp_path, "--no-calibrate",
+        "submit", batch.kind, *what, "-o", folder, "--scratch", tmp_path, "--no-measure-speed",
         "--json", environment=batch.environment,
     )  # fmt: skip
     ids = json.loads(done.stdout)
@@ -148,7 +148,7 @@ def test_a_scheduler_that_is_not_installed_or_refuses_is_named(
     lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
 ) -> None:
     what = ["--bundle", bundle, "--model", answers(0.0), "-t", "needle/single_en", "-o", tmp_path / "run"]
-    what += ["--shards", 2, "--characters", "--no-calibrate"]
+    what += ["--shards", 2, "--characters", "--no-measure-speed"]
     for kind, program in (("pbs", "qsub"), ("lsf", "bsub")):
         tool = tmp_path / program
         for text, expected in (

@@ -36,7 +36,7 @@ def test_a_judge_in_shards_equals_one_judge(slurm: Slurm, lbx: Lbx, tmp_path: Pa
     assert lbx("judge", results, *what, "--save-spec", spec).returncode == 0
     submitted = lbx.ok(
         "submit", "slurm", "--spec", spec, "-o", folder, "--shards", 2, "--cpus", 1,
-        "--no-calibrate", "--scratch", tmp_path / "disk", "--time", "10", "--json", environment=slurm.environment,
+        "--no-measure-speed", "--scratch", tmp_path / "disk", "--time", "10", "--json", environment=slurm.environment,
     )  # fmt: skip
     ids = json.loads(submitted.stdout)
 

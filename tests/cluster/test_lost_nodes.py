@@ -85,7 +85,7 @@ def test_a_lost_node_repeats_only_what_it_had_not_committed(
     card.write_text(f'backend = "endpoint"\nname = "served"\n[options]\n{options}')
     what = ["--bundle", bundle, "--model", card, "--tasks", "needle", "--name", "whole"]
     planned = lbx.ok(
-        "submit", "slurm", *what, "-o", folder.root, "--shards", SHARDS, "--scratch", "$DISK", "--no-calibrate",
+        "submit", "slurm", *what, "-o", folder.root, "--shards", SHARDS, "--scratch", "$DISK", "--no-measure-speed",
         "--dry-run", "--json",
     )  # fmt: skip
     submission = json.loads(planned.stdout)

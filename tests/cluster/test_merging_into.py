@@ -1,4 +1,4 @@
-"""`lbx merge --force` into a file with more in it: what it alone holds stays, and it is whole or as it was."""
+"""`lbx merge --update` into a file with more in it: what it alone holds stays, and it is whole or as it was."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_merging_again_keeps_what_was_written_since(
     target = tmp_path / "all.duckdb"
     assert lbx("merge", one, "-o", target).returncode == 0
     refused = lbx("merge", one, other, "-o", target)
-    assert refused.returncode == 2 and "--force to merge into it" in " ".join(refused.stderr.split())
+    assert refused.returncode == 2 and "--update to merge into it" in " ".join(refused.stderr.split())
     again = ("run", "--bundle", bundle, "--model", answers(0.0), "--limit", 1, "--no-plan", "-o", target)
     assert lbx(*again, "--name", "second", "--tasks", PARTS[2]).returncode == 0
     assert lbx("runs", "note", target, "whole", "PE=no").returncode == 0
     journal_of(target).write_text("{}\n")
-    done = lbx.ok("merge", other, one, "-o", target, "--force", "--json")
+    done = lbx.ok("merge", other, one, "-o", target, "--update", "--json")
     told = json.loads(done.stdout)
     assert told["runs"] == {"whole": 2, "second": 0}
     assert [note for note in told["notes"] if "ratings" in note] == [
@@ -75,7 +75,7 @@ def test_merging_again_keeps_what_was_written_since(
     assert rows(target, "SELECT run_id, metadata->>'PE' FROM runs ORDER BY ALL") == [("second", None), ("whole", "no")]
     assert len(rows(target, "SELECT * FROM sessions WHERE run_id = 'second'")) == 1
     first = rows(target, "SELECT * FROM task_results ORDER BY ALL")
-    assert lbx("merge", one, "-o", target, "--force").returncode == 0, "an older state of the files takes nothing away"
+    assert lbx("merge", one, "-o", target, "--update").returncode == 0, "an older state of the files takes nothing away"
     assert rows(target, "SELECT * FROM task_results ORDER BY ALL") == first
     with Store(target) as store:
         for table in ("generations", "scores", "runs", "numbers"):
@@ -115,7 +115,7 @@ def test_exit_code_3_is_about_the_files_that_are_merged(lbx: Lbx, parts: list[Pa
         for table in ("runs", "generations"):
             store.query(f"INSERT INTO {table} SELECT * REPLACE ('old' AS run_id) FROM {table}")
         store.query("UPDATE generations SET output = NULL, error = 'gone' WHERE run_id = 'old'")
-    assert lbx("merge", other, "-o", target, "--force").returncode == 0
+    assert lbx("merge", other, "-o", target, "--update").returncode == 0
 
 
 def test_whatever_ends_a_merge_the_file_is_as_it_was(
@@ -123,30 +123,30 @@ def test_whatever_ends_a_merge_the_file_is_as_it_was(
 ) -> None:
     one, other, _ = parts
     target = tmp_path / "all.duckdb"
-    merge([one], target, None, force=False)
+    merge([one], target, None, update=False)
     before = target.read_bytes()
     for name in ("merge_files", "_add_up", "_close_runs", "journal_of"):
         with monkeypatch.context() as patched:
             patched.setattr(merging, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
-                merge([other], target, None, force=True)
+                merge([other], target, None, update=True)
         assert target.read_bytes() == before, name
         assert not [path.name for path in tmp_path.iterdir() if "part" in path.name]
-    merge([other], target, None, force=True)
+    merge([other], target, None, update=True)
     assert rows(target, "SELECT count(*) FROM generations") == [(4,)]
 
 
 def test_a_log_beside_the_file_is_merged_with_it(parts: list[Path], tmp_path: Path) -> None:
     one, other, _ = parts
     target = tmp_path / "all.duckdb"
-    merge([one], target, None, force=False)
+    merge([one], target, None, update=False)
     with Store(target) as store:
         store.begin_run(RunRow("second", "m", "import", "", {}, "", {}, {}, "0.1"))
         kept = {path: path.read_bytes() for path in files_of(target)}
     assert len(kept) == 2
     for path, content in kept.items():  # as a kill leaves them
         path.write_bytes(content)
-    merge([other], target, None, force=True)
+    merge([other], target, None, update=True)
     assert [path.name for path in files_of(target)] == ["all.duckdb"]
     assert rows(target, "SELECT run_id FROM runs ORDER BY ALL") == [("second",), ("whole",)]
 
@@ -167,14 +167,14 @@ def test_nobody_writes_to_the_file_while_it_is_merged_into(
 ) -> None:
     one, other, _ = parts
     target = tmp_path / "all.duckdb"
-    merge([one], target, None, force=False)
+    merge([one], target, None, update=False)
     program = WRITER.format(str(target))
     with exclusive_lock(target), pytest.raises(StoreError, match=r"in use by .* \(PID "):
-        merge([other], target, None, force=True)
+        merge([other], target, None, update=True)
     with start_python(program, stdin=PIPE, stdout=PIPE) as writer:
         assert writer.stdout and writer.stdout.readline()
         with pytest.raises(StoreError, match=r"in use by .* \(PID "):
-            merge([other], target, None, force=True)
+            merge([other], target, None, update=True)
         writer.communicate(b"\n")
     said: list[bytes] = []
 
@@ -183,7 +183,7 @@ def test_nobody_writes_to_the_file_while_it_is_merged_into(
             said.append(writer.communicate(b"\n")[1])
 
     monkeypatch.setattr(merging, "_close_runs", late)
-    merge([other], target, None, force=True)
+    merge([other], target, None, update=True)
     assert b"is in use by" in said[0]
 
 
@@ -192,7 +192,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(parts: list[Path], tmp_path: 
     """Before the new file takes the old one's place, and right after."""
     one, other, _ = parts
     target = tmp_path / "all.duckdb"
-    merge([one], target, None, force=False)
+    merge([one], target, None, update=False)
     program = f"""
 import os, signal
 from pathlib import Path
@@ -204,14 +204,14 @@ def die(store, *_):
         return close(store)
     os.kill(os.getpid(), signal.SIGKILL)
 merge.{moment} = die
-merge.merge([Path({str(other)!r})], Path({str(target)!r}), None, force=True)
+merge.merge([Path({str(other)!r})], Path({str(target)!r}), None, update=True)
 """
     with start_python(program) as process:
         assert process.wait() == -signal.SIGKILL
     answers = 2 if moment == "_close_runs" else 4
     assert [path.name for path in files_of(target)] == ["all.duckdb"]
     assert rows(target, "SELECT count(*) FROM generations") == [(answers,)]
-    merge([other], target, None, force=True)
+    merge([other], target, None, update=True)
     assert rows(target, "SELECT count(*) FROM generations") == [(4,)]
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".all.duckdb.part")]
 
@@ -222,6 +222,6 @@ def test_a_link_stays_a_link(parts: list[Path], tmp_path: Path) -> None:
     place = tmp_path / "elsewhere" / "r.duckdb"
     (tmp_path / "all.duckdb").symlink_to(place)
     for part in (one, other):
-        merge([part], tmp_path / "all.duckdb", None, force=True)
+        merge([part], tmp_path / "all.duckdb", None, update=True)
     assert (tmp_path / "all.duckdb").is_symlink()
     assert rows(place, "SELECT count(*) FROM generations") == [(4,)]

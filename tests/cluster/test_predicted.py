@@ -20,21 +20,25 @@ COSTS = Costs(0.001, 0.0, 0.0, 0.01, 0.0, 1.0, {}, "a test")
 def test_a_count_is_chosen_from_what_is_known(
     bundle: Path, answers: Callable[[float], Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The model is loaded here, or was loaded in the session of --like; a rule of thumb has no seconds."""
+    """The model is loaded here, or was loaded in the session of --history; a rule of thumb has no seconds."""
     caplog.set_level("INFO", "lbx")
     slow = replace(COSTS, answer_s=4.0)
     monkeypatch.setattr(sharding, "calibrate", lambda *_, **__: slow)
     spec = RunSpec(bundle=str(bundle), model=answers(0.0), tasks=("needle",), name="r")
     for how, load, reason in (
         (Counting(), None, "s, measured here"),
-        (Counting(like=Path("pilot.duckdb")), LoadTime(25.0, "measured in pilot.duckdb"), "25.0 s, measured in pilot"),
-        (Counting(like=Path("pilot.duckdb")), None, "60.0 s, assumed"),
+        (
+            Counting(history=Path("pilot.duckdb")),
+            LoadTime(25.0, "measured in pilot.duckdb"),
+            "25.0 s, measured in pilot",
+        ),
+        (Counting(history=Path("pilot.duckdb")), None, "60.0 s, assumed"),
     ):
         monkeypatch.setattr(sharding, "_costs_like", lambda *_, load=load: (slow, load))
         caplog.clear()
         plan = plan_shards(spec, None, how)
         assert plan.unit == "s" and f"{len(plan.shards)} shards: " in caplog.text and reason in caplog.text
-    plan = plan_shards(spec, None, Counting(calibrate=False), at_once=3)
+    plan = plan_shards(spec, None, Counting(measure_speed=False), at_once=3)
     assert (plan.unit, len(plan.shards)) == ("tokens", 12)
     costs = [shard.cost for shard in plan.shards]
     assert costs == sorted(costs, reverse=True)
@@ -43,13 +47,13 @@ def test_a_count_is_chosen_from_what_is_known(
 def test_workers_share_what_a_shard_takes(
     bundle: Path, answers: Callable[[float], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A calibration is of one process; a results file (``--like``) of as many as it had, who have shared already."""
+    """A calibration is of one process; a results file (``--history``) of as many as it had, who have shared already."""
     monkeypatch.setattr(sharding, "calibrate", lambda *_, **__: COSTS)
     monkeypatch.setattr(sharding, "_costs_like", lambda *_: (COSTS, LoadTime(0.5, "measured in pilot.duckdb")))
 
     def predicted(workers: int, like: Path | None = None) -> list[float]:
         spec = RunSpec(bundle=str(bundle), model=answers(0.0), tasks=("needle",), name="r", workers=workers)
-        plan = plan_shards(spec, 3, Counting(like=like))
+        plan = plan_shards(spec, 3, Counting(history=like))
         assert plan.unit == "s"
         return [shard.cost for shard in plan.shards]
 

@@ -39,7 +39,7 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder, tmp_path: Path
 ) -> None:
     what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--name", "whole"]
-    shard = ["--shards", folder.plan_file, "--scratch", tmp_path, "--no-plan"]
+    shard = ["--shard-plan", folder.plan_file, "--scratch", tmp_path, "--no-plan"]
     assert lbx(*what, *shard, "--shard", 0, "-o", folder.shard(0)).returncode == 0
     half = lbx("merge", folder.root, "--json")
     assert half.returncode == 3, half.stderr
@@ -53,8 +53,8 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
 
     assert lbx.process(*what, *shard, "--shard", 1, "-o", folder.shard(1)).returncode == 0
     refused = lbx("merge", folder.root)
-    assert refused.returncode == 2 and "--force" in refused.stderr
-    assert lbx("merge", folder.root, "--force").returncode == 0
+    assert refused.returncode == 2 and "--update" in refused.stderr
+    assert lbx("merge", folder.root, "--update").returncode == 0
     assert lbx(*what, "-o", tmp_path / "one.duckdb", "--no-plan").returncode == 0
     assert same_rows(folder.results, tmp_path / "one.duckdb")["generations"] == 24
     left = [path.name for path in tmp_path.iterdir()]
@@ -64,7 +64,7 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
 def start(bundle: Path, model: Path, folder: RunFolder, target: Path, scratch: Path) -> subprocess.Popen[str]:
     command = [
         sys.executable, "-m", "lbx.cli", "run", "--bundle", bundle, "--model", model, "--tasks", "needle", "--limit", 4,
-        "--name", "whole", "--shards", folder.plan_file, "--shard", 0, "-o", target, "--scratch", scratch,
+        "--name", "whole", "--shard-plan", folder.plan_file, "--shard", 0, "-o", target, "--scratch", scratch,
         "--no-plan",
     ]  # fmt: skip
     return subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -105,7 +105,7 @@ def test_however_a_run_ends_its_file_is_copied_whole(
     assert sorted(path.name for path in target.parent.iterdir() if path.suffix == ".duckdb") == ["0000.duckdb"]
     assert count(lbx, target) > 0, "what was answered is saved first"
     assert bool(list(scratch.iterdir())) is (sent == signal.SIGKILL)
-    shard = ("--limit", 4, "--name", "whole", "--shards", folder.plan_file, "--shard", 0, "--no-plan", "--json")
+    shard = ("--limit", 4, "--name", "whole", "--shard-plan", folder.plan_file, "--shard", 0, "--no-plan", "--json")
     whole = lbx.ok(*again, *shard, "--scratch", scratch)
     assert ("this run continues it" in " ".join(whole.stderr.split())) is (sent == signal.SIGKILL)
     told = json.loads(whole.stdout)
@@ -118,9 +118,9 @@ def test_a_shard_of_another_run_is_refused(
 ) -> None:
     what = ["run", "--bundle", bundle, "--model", answers(0.0), "-o", tmp_path / "x.duckdb"]
     for more, says in (
-        (["--tasks", "needle/single_en", "--shards", folder.plan_file, "--shard", 0], "other tasks"),
-        (["--tasks", "needle", "--shards", folder.plan_file, "--shard", 2], "has 2 shards, numbered from 0"),
-        (["--tasks", "needle", "--shard", 1], "Pass --shards and --shard together"),
+        (["--tasks", "needle/single_en", "--shard-plan", folder.plan_file, "--shard", 0], "other tasks"),
+        (["--tasks", "needle", "--shard-plan", folder.plan_file, "--shard", 2], "has 2 shards, numbered from 0"),
+        (["--tasks", "needle", "--shard", 1], "Pass --shard-plan and --shard together"),
     ):
         done = lbx(*what, *more)
         assert done.returncode == 2 and says in " ".join(done.stderr.split()), done.stderr
@@ -133,7 +133,7 @@ def test_a_shard_that_was_killed_is_counted_with_its_log(
     """Run by hand without a scratch folder, as on one machine."""
     what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--name", "whole"]
     target = tmp_path / "0.duckdb"
-    assert lbx(*what, "--shards", folder.plan_file, "--shard", 0, "-o", target, "--no-plan").returncode == 0
+    assert lbx(*what, "--shard-plan", folder.plan_file, "--shard", 0, "-o", target, "--no-plan").returncode == 0
     with Store(target) as store:
         store.query("DELETE FROM generations WHERE sample_id = (SELECT min(sample_id) FROM generations)")
         kept = {path: path.read_bytes() for path in files_of(target)}
@@ -151,7 +151,7 @@ def test_a_shard_that_writes_its_file_in_place_is_counted(
     lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder
 ) -> None:
     what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--name", "whole"]
-    shard = ["--shards", folder.plan_file, "--shard", 0, "--no-plan", "-o", folder.shard(0)]
+    shard = ["--shard-plan", folder.plan_file, "--shard", 0, "--no-plan", "-o", folder.shard(0)]
     assert lbx(*what, *shard).returncode == 0
     with holding(folder.shard(0)):
         looked, *_ = json.loads(lbx.process("status", folder.root, "--json").stdout)

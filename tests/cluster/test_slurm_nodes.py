@@ -32,7 +32,7 @@ def test_shards_of_a_lost_node_continue_on_the_others(
     )
     submitted = lbx.ok(
         "submit", "slurm", *what, "-o", folder, "--at-once", NODES, "--cpus", real_slurm.CORES, "--time", "10",
-        "--scratch", tmp_path / "disk", "--no-calibrate", "--json", environment=slurm.environment,
+        "--scratch", tmp_path / "disk", "--no-measure-speed", "--json", environment=slurm.environment,
     )  # fmt: skip
     assert "12 shards: 4 for each of the 3 that run at once" in submitted.stderr
     ids = json.loads(submitted.stdout)

@@ -318,7 +318,7 @@ def _write_run(store: Store, made: MadeFile, run: MadeRun) -> None:
     if run.state in ("running", "continued"):
         return
     if run.state == "rescored" and run.versions != "old" and not made.similarities:
-        rescore(store, Rescoring(BENCHMARKS, [run.name], workers=1))
+        rescore(store, Rescoring(BENCHMARKS, [run.name], processes=1))
     store.finish_run(run.name, "interrupted" if run.state == "interrupted" else "done")
 
 

@@ -42,7 +42,7 @@ from tests.consistency.stored_file import File, read_file
 from tests.profiles import files
 
 MCQ = ("longbench_v2", "mcq")
-FORCED = ReportQuery(force=True)
+FORCED = ReportQuery(allow_different_settings=True)
 NOT_OF_ANSWERS = ("reference", "expected")
 """Published figures are no numbers of a file."""
 

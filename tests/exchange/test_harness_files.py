@@ -35,7 +35,7 @@ CLASSES: Row = {**ROW, "all_classes": ["Paris", "Rome"]}
 def imported(store: Store, form: str, path: Path, **how: Any) -> dict[str, Row]:
     """The rows of the report ``harness`` by task, of a path that was imported and scored."""
     run = import_predictions(store, form, path, model="m", **how).run_id
-    score_with(store, None, run_ids=[run], workers=1)
+    score_with(store, None, run_ids=[run], processes=1)
     return {row["task"]: row for row in read_report(store, "harness", ReportQuery(runs=[run])).dicts()}
 
 
@@ -167,7 +167,7 @@ def test_neither_documents_nor_prompts_are_stored(store: Store, tmp_path: Path) 
 def test_the_official_file_is_written_anew(store: Store, tmp_path: Path) -> None:
     path = write_lm_eval(tmp_path, {"trec": [CLASSES, {**CLASSES, "pred": "Rome"}]})
     run = import_predictions(store, "lm_eval", path, model="m").run_id
-    score_with(store, None, run_ids=[run], workers=1)
+    score_with(store, None, run_ids=[run], processes=1)
     (file,) = export(store, "longbench", run, tmp_path / "out").files
     assert file == tmp_path / "out/pred/m/trec.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]

@@ -53,7 +53,7 @@ FASTCHAT = "data/judgements/fastchat/gpt-4_pair.jsonl"
 def import_judgements(store: Store, path: Path, **how: Any) -> list[JudgeRun]:
     done = write_judgements(store, read_judgements(path, **how))
     for run in done:
-        score_with(store, None, run_ids=[run.run_id], workers=1)
+        score_with(store, None, run_ids=[run.run_id], processes=1)
         store.finish_run(run.run_id, "done")
     return done
 

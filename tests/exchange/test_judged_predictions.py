@@ -110,7 +110,7 @@ def test_answers_for_a_judge_are_scored_by_no_metric(store: Store, tmp_path: Pat
     bundle = _small_bundle(tmp_path / "bundle")
     file = write_lines("m.pred.jsonl", [ROW, {**ROW, "query": "Why?", "gt": "Fun"}])
     run = import_predictions(store, "leval", file, model="m", bundle=bundle).run_id
-    assert score_with(store, None, run_ids=[run], workers=1) == 0
+    assert score_with(store, None, run_ids=[run], processes=1) == 0
     assert store.query("SELECT task, sample_id, iteration FROM generations ORDER BY created_at").rows == [
         ("financial_qa", "000-00", 0),
         ("narrative_qa", "000-00", 0),  # the one for the judge, not its namesake about another document

@@ -116,7 +116,7 @@ def test_the_published_rating_comes_back(shared: Shared, results: Path) -> None:
 def test_documents_are_not_stored(results: Path) -> None:
     with Store(results) as store:
         import_ratings(store, read_pages(PAGES))
-        with pytest.raises(UsageError, match=r"is missing.*--bundle DIR.*--documents FILE"):
+        with pytest.raises(UsageError, match=r"is missing.*--bundle DIR.*--documents-file FILE"):
             export_ratings(store, None, None)
     assert b"It was repaired in" not in results.read_bytes()
 
@@ -180,7 +180,7 @@ def test_by_command(tmp_path: Path, results: Path) -> None:
     done = lbx("import", "leval_ratings", str(PAGES), "-o", str(results))
     assert "64 ratings by Annotator.1 of 16 questions" in done.stdout
     assert "gpt4_outputs: 2.78125" in done.stdout
-    lbx("export", "leval_ratings", str(results), "--documents", str(GOLD), "-o", str(tmp_path / "out"))
+    lbx("export", "leval_ratings", str(results), "--documents-file", str(GOLD), "-o", str(tmp_path / "out"))
     assert _official(tmp_path / "out", *OFFICIAL) == _official(
         PAGES, "jsons/*_evaled.json", "files_from_*", "results_from_*"
     )

@@ -31,7 +31,7 @@ def written(tmp_path: Path, tasks: dict[str, Any], limit: int = 0, repeats: int 
 
 def imported(store: Store, path: Path) -> dict[str, dict[str, Any]]:
     run = import_predictions(store, "lm_eval", path, model="m").run_id
-    score_with(store, None, run_ids=[run], workers=1)
+    score_with(store, None, run_ids=[run], processes=1)
     return {row["task"]: row for row in read_report(store, "harness", ReportQuery(runs=[run])).dicts()}
 
 

@@ -47,7 +47,7 @@ def answers(write_lines: Callable[..., Path]) -> Callable[[str, Sequence[dict[st
 
 
 def imported(path: Path, output: Path, *more: object) -> None:
-    done = lbx("import", "longbench_v2", path, "-m", path.stem, "--name", path.stem, "-o", output, *more)
+    done = lbx("import", "longbench_v2", path, "--model-name", path.stem, "--name", path.stem, "-o", output, *more)
     assert done.returncode == 0, done.stderr
 
 
@@ -79,7 +79,19 @@ def test_an_exported_part_comes_back_as_one(tmp_path: Path) -> None:
     what = ("--bundle", home / "b", "--model", home / "x.toml", "--tasks", "leval/multidoc_qa", "--limit", 4)
     assert (done := lbx("run", *what, "--name", "made", "-o", out, "--no-plan")).returncode == 0, done.stderr
     assert lbx("export", "leval", out, "--run", "made", "-o", tmp_path / "pred").returncode == 0
-    back = ("import", "leval", tmp_path / "pred", "-m", "x", "--name", "back", "--bundle", home / "b", "-o", out)
+    back = (
+        "import",
+        "leval",
+        tmp_path / "pred",
+        "--model-name",
+        "x",
+        "--name",
+        "back",
+        "--bundle",
+        home / "b",
+        "-o",
+        out,
+    )
     assert (done := lbx(*back)).returncode == 0, done.stderr
     with Store(out, read_only=True) as store:
         found = store.query("SELECT run_id, official, coverage, partial FROM task_scores ORDER BY run_id").rows
@@ -124,7 +136,19 @@ def test_what_only_a_judge_reads_need_not_be_in_the_file(tmp_path: Path, write_l
     out = tmp_path / "results.duckdb"
     for some in (said[:1], said):
         file = write_lines(f"part{len(some)}/scientific_qa.pred.jsonl", some)
-        done = lbx("import", "leval", file.parent, "-m", "m", "--name", f"r{len(some)}", "-o", out, "--bundle", bundle)
+        done = lbx(
+            "import",
+            "leval",
+            file.parent,
+            "--model-name",
+            "m",
+            "--name",
+            f"r{len(some)}",
+            "-o",
+            out,
+            "--bundle",
+            bundle,
+        )
         assert done.returncode == 0, done.stderr
     with Store(out, read_only=True) as store:
         found = store.query("SELECT run_id, official, coverage FROM task_scores ORDER BY 1").rows

@@ -105,7 +105,7 @@ def test_the_command(shared: Shared, tmp_path: Path) -> None:
     out = tmp_path / "r.duckdb"
     folder = shared("cases/import/think")
     for more, official in (((), 70.23), (("--strip-reasoning",), 100.0)):
-        done = Lbx()("import", "longbench", folder, "-m", "m", "-o", out, "--json", *more)
+        done = Lbx()("import", "longbench", folder, "--model-name", "m", "-o", out, "--json", *more)
         assert done.returncode == 0, done.stderr
         run = json.loads(done.stdout)["run_id"]
         rows = json.loads(Lbx()("report", out, "task_scores", "--run", run, "--format", "json").stdout)

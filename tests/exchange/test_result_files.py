@@ -46,7 +46,7 @@ def golden() -> dict[str, Any]:
 
 
 def _score(store: Store) -> None:
-    rescore(store, Rescoring(BENCHMARKS, similarities=_Alike(), workers=1))  # type: ignore[arg-type]
+    rescore(store, Rescoring(BENCHMARKS, similarities=_Alike(), processes=1))  # type: ignore[arg-type]
 
 
 def _imported(store: Store, family: str, golden: dict[str, Any], folder: Path) -> list[str]:
@@ -254,7 +254,7 @@ def test_what_would_be_no_official_number_is_refused(
         assert not (tmp_path / "out").exists()
 
     refused("longbench_pro", run, "No answer of the run .* has a score.*lbx score")
-    rescore(store, Rescoring(BENCHMARKS, workers=1))
+    rescore(store, Rescoring(BENCHMARKS, processes=1))
     refused("longbench_pro", run, "without an embedding model.*--embedding")
     row = {"_id": "1", "difficulty": "easy", "length": "short", "answer": "A", "pred": "A", "judge": True}
     short = import_predictions(store, "longbench_v2", write_lines("one.jsonl", [row]), model="m").run_id

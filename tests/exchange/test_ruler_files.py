@@ -37,7 +37,7 @@ FOLDERS = (  # noqa: SIM905
 
 
 def _score(store: Store) -> None:
-    rescore(store, Rescoring(BENCHMARKS, workers=1))
+    rescore(store, Rescoring(BENCHMARKS, processes=1))
 
 
 def _pred(source: Path, target: Path, length: int = 4096) -> Path:

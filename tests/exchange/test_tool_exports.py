@@ -111,7 +111,7 @@ def test_a_judges_run_is_refused_and_judged_answers_are_exported(lbx: Lbx, tmp_p
 def test_a_file_without_texts_gives_numbers_only(lbx: Lbx, tmp_path: Path, form: str) -> None:
     results = odd_file(tmp_path / "odd.duckdb", runs=("org/one",))
     whole = contents(exported(results, form, tmp_path / "whole"))
-    for kind in ((), ("--keep", "answers")):
+    for kind in ((), ("--keep-answers",)):
         bare = tmp_path / f"bare{len(kind)}.duckdb"
         lbx.ok("runs", "extract", results, "--without-texts", *kind, "-o", bare)
         done = lbx.ok("export", form, bare, "-o", tmp_path / bare.stem)
@@ -166,5 +166,5 @@ def test_an_export_is_not_imported(lbx: Lbx, tmp_path: Path, form: str, said: st
     folder = exported(odd_file(tmp_path / "odd.duckdb", runs=("org/one",)), form, tmp_path / "out")
     (place,) = folder.glob("org*") if form == "lm_eval" else (folder,)
     wrong = "lm_eval" if form == "lm_eval" else "longbench"
-    fails(lbx("import", wrong, place, "--model", "m", "-o", tmp_path / "new.duckdb"), 2, said)
+    fails(lbx("import", wrong, place, "--model-name", "m", "-o", tmp_path / "new.duckdb"), 2, said)
     assert not (tmp_path / "new.duckdb").exists()

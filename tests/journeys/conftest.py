@@ -32,7 +32,9 @@ def world(shared: Callable[[str], Path], once: Once, upstreams: list[Path]) -> P
             (folder / f"{name}.json").write_text(json.dumps(made.answers))
         with serve(folder / "hub", upstreams) as hub:
             recipes = [Path("bundle") / f"{name}.toml" for name in RECIPES]
-            _run(lbx, "bundle", *recipes, "--name", "all", "--hub", hub.url, "--mirror", hub.mirror, "-o", folder)
+            _run(
+                lbx, "bundle", *recipes, "--bundle-name", "all", "--hub", hub.url, "--mirror", hub.mirror, "-o", folder
+            )
         _run(lbx, "verify", "--allow-unsigned", folder / "all.tar")
         _run(lbx, "unpack", "--allow-unsigned", folder / "all.tar", "--to", folder / "bundle")
 

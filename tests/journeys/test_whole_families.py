@@ -102,7 +102,7 @@ def test_in_shards(family: str, whole: Asking, asked_whole: Path, tmp_path: Path
         "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    shards = ["--name", name, "--shards", folder.plan_file, "--shard"]
+    shards = ["--name", name, "--shard-plan", folder.plan_file, "--shard"]
     whole(folder.shard(0), *shards, 0, "--workers", 2)
     (tmp_path / "disk").mkdir()
     whole(folder.shard(1), *shards, 1, "--scratch", tmp_path / "disk")

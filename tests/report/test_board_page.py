@@ -37,7 +37,7 @@ def shown(path: Path, *more: str) -> Page:
 
 
 def test_the_whole_page_has_the_boards_with_their_charts(results: Path) -> None:
-    found = shown(results, "--against", "Qwen3-8B")
+    found = shown(results, "--published", "Qwen3-8B")
     assert "board" in found.ids()
     assert "The benchmarks' leaderboards" in found.text
     rows = [row for row in found.cells if row and "Human*" in row[0]]

@@ -437,7 +437,7 @@ def test_settings_and_numbers_of_a_foreign_file_stop_nothing(store: Store) -> No
 
 @pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html"])
 def test_all_boards_of_a_file_in_every_format(imports: Path, output_format: str) -> None:
-    done = Lbx()("report", imports, "board", "--against", "GPT", "--format", output_format)
+    done = Lbx()("report", imports, "board", "--published", "GPT", "--format", output_format)
     assert done.returncode == 0, done.stderr
     assert "llama3-8b-instruct" in done.stdout
     said = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL).casefold()

@@ -214,8 +214,8 @@ def test_what_was_not_asked_alike_is_refused(store: Store, changes: dict[str, An
     with pytest.raises(UsageError) as caught:
         lines(store, baseline="a")
     assert reason in str(caught.value)
-    assert "--force" in str(caught.value.fix)
-    assert lines(store, baseline="a", force=True)["qasper"]["caution"] == reason
+    assert "--allow-different-settings" in str(caught.value.fix)
+    assert lines(store, baseline="a", allow_different_settings=True)["qasper"]["caution"] == reason
     answers = read_report(store, "changes", ReportQuery(baseline="a"))
     assert {row["caution"] for row in answers.dicts()} == {None if "cut" in reason else reason}
     assert cautions(answers) == ([] if "cut" in reason else [f"Caution: {reason}."])
@@ -237,7 +237,7 @@ def test_all_pairs_only_of_a_few(store: Store) -> None:
     with pytest.raises(UsageError, match="7 runs make 21 pairs"):
         lines(store)
     assert len(read_report(store, "comparison", ReportQuery(runs=list("abcdef"))).dicts()) == 15 * 5
-    assert len(read_report(store, "comparison", ReportQuery(force=True)).dicts()) == 21 * 5
+    assert len(read_report(store, "comparison", ReportQuery(allow_different_settings=True)).dicts()) == 21 * 5
 
 
 def test_runs_by_their_model_s_name(store: Store) -> None:
@@ -268,7 +268,7 @@ def test_what_a_foreign_tool_wrote_is_compared_or_left_alone(store: Store) -> No
 def test_changes_are_the_answers_behind_it(store: Store) -> None:
     run(store, "a", {"qasper": random_scores(1, 5), "trec": random_scores(3, 5)})
     run(store, "b", {"qasper": random_scores(2, 5), "trec": random_scores(3, 5)}, answer={"finish_reason": "length"})
-    rows = read_report(store, "changes", ReportQuery(baseline="a", force=True)).dicts()
+    rows = read_report(store, "changes", ReportQuery(baseline="a", allow_different_settings=True)).dicts()
     assert [abs(row["difference"]) for row in rows] == sorted((abs(row["difference"]) for row in rows), reverse=True)
     assert [row["task"] for row in rows] == ["qasper"] * 5 + ["trec"] * 5, "other outputs of one score come last"
     assert [row["difference"] for row in rows[5:]] == [0] * 5 and rows[5]["output_a"] != rows[5]["output_b"]
@@ -314,7 +314,7 @@ def test_published_predictions(shared: Callable[[str], Path], tmp_path: Path) ->
         for task in tasks:
             source = shared("data/predictions/longbench") / model / f"{task}.jsonl"
             shutil.copyfile(source, tmp_path / model / source.name)
-        assert lbx("import", "longbench", tmp_path / model, "--model", model, "-o", out).returncode == 0
+        assert lbx("import", "longbench", tmp_path / model, "--model-name", model, "-o", out).returncode == 0
     with Store(out, read_only=True) as store:
         found = lines(store, baseline=FIRST)
         alone = {row["model"]: row for row in read_report(store, "task_scores").dicts() if row["task"] == "multi_news"}

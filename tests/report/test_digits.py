@@ -127,7 +127,9 @@ def _shown(path: Path) -> Iterator[tuple[str, list[Sheet]]]:
             wanted = {"runs": ["one", "two"]} if name == "changes" else wanted
             for alone in (False, True):
                 try:
-                    table = read_report(store, name, ReportQuery(without_intervals=alone, force=True, **wanted))
+                    table = read_report(
+                        store, name, ReportQuery(without_intervals=alone, allow_different_settings=True, **wanted)
+                    )
                 except LbxError:
                     assert name == "expected"
                     continue
@@ -182,7 +184,7 @@ def test_every_format_has_them(shown: dict[str, list[Sheet]]) -> None:
 
 
 def test_the_page_has_them(path: Path) -> None:
-    page = Lbx()("report", path, "--format", "html", "--baseline", "one", "--force").stdout
+    page = Lbx()("report", path, "--format", "html", "--baseline", "one", "--allow-different-settings").stdout
     page = re.sub(r"<(style|script)\b.*?</\1>", "", page, flags=re.DOTALL)
     cells = [unescape(text) for text in re.findall(r">([^<>]+)<", page)]
     assert sum(check(text, "page") for text in cells) > 300

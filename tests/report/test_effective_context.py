@@ -78,7 +78,7 @@ def test_what_is_left_above_the_threshold_has_the_interval_of_independent_length
     short, long = random.uniform(0.3, 1, 40), random.uniform(0.2, 0.9, 40)
     rows = answers("qasper", {3000: short.tolist(), 6000: long.tolist()})
     for keep in (0.85, 0.7):
-        _, line = lines_of(make(tmp_path / f"{keep}.duckdb", rows), keep=keep)
+        _, line = lines_of(make(tmp_path / f"{keep}.duckdb", rows), keep_share=keep)
         assert line["margin"] == pytest.approx(long.mean() - keep * short.mean(), abs=1e-12)
         half = (line["margin_high"] - line["margin_low"]) / 2
         assert line["margin_low"] == pytest.approx(line["margin"] - half)
@@ -98,14 +98,14 @@ def test_the_range_says_how_sure_it_is(tmp_path: Path) -> None:
 
 def test_an_absolute_score_can_be_asked_for(tmp_path: Path) -> None:
     path = make(tmp_path / "r.duckdb", answers("qasper", {3000: spread(0.87, 40, 0.01), 6000: spread(0.8, 40, 0.01)}))
-    first, second = lines_of(path, at_least=0.856)
+    first, second = lines_of(path, keep_score=0.856)
     assert (first["verdict"], second["verdict"]) == ("kept", "lost")
     assert (first["effective"], first["lost_from"], first["rule"]) == (4096, 8192, "at least 85.6")
     assert first["margin_low"] == pytest.approx(first["low"] - 0.856)
-    nothing = lines_of(path, at_least=0.9)[0]
+    nothing = lines_of(path, keep_score=0.9)[0]
     assert (nothing["effective"], nothing["kept_to"], nothing["lost_from"]) == (None, None, 4096)
     with pytest.raises(UsageError, match="exclude each other"):
-        lines_of(path, at_least=0.9, keep=0.5)
+        lines_of(path, keep_score=0.9, keep_share=0.5)
 
 
 def test_where_everything_is_right_wilson_s_intervals_decide(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_of_little_little_is_kept(tmp_path: Path) -> None:
 
 def test_a_rule_that_nothing_meets_is_said(tmp_path: Path) -> None:
     path = make(tmp_path / "r.duckdb", answers("qasper", {3000: spread(0.8, 40), 6000: spread(0.7, 40)}))
-    assert {line["why"] for line in lines_of(path, at_least=0.9)} == {"the score up to 4,096 is not at least 90"}
+    assert {line["why"] for line in lines_of(path, keep_score=0.9)} == {"the score up to 4,096 is not at least 90"}
 
 
 @pytest.mark.parametrize(

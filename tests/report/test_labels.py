@@ -77,7 +77,9 @@ def store(path: Path) -> Iterator[Store]:
 
 def wanted(name: str) -> ReportQuery:
     return ReportQuery(
-        baseline="aaaa1111" if name in ("comparison", "changes", "truncation_effect") else "", force=True, limit=5000
+        baseline="aaaa1111" if name in ("comparison", "changes", "truncation_effect") else "",
+        allow_different_settings=True,
+        limit=5000,
     )
 
 
@@ -138,7 +140,7 @@ def test_other_formats_have_it(path: Path, store: Store, tmp_path: Path) -> None
 
 
 def test_the_page_and_the_first_screen_have_it(path: Path) -> None:
-    page = Lbx()("report", path, "--format", "html", "--baseline", "aaaa1111", "--force").stdout
+    page = Lbx()("report", path, "--format", "html", "--baseline", "aaaa1111", "--allow-different-settings").stdout
     for label in CALLED.values():
         assert f">{label}</" in page or f"</i>{label}<" in page
     cells = re.findall(r"<t[dh][^>]*>(?:<i [^>]*></i>)?([^<]*)<", page)

@@ -88,7 +88,7 @@ def test_what_failed_is_never_left_out_in_silence(shared: Callable[[str], Path],
     """LongBench v2's published answers: 191 of 503 failed, and the script's 28.2 is over the others."""
     out = tmp_path / "r.duckdb"
     source = shared("data/predictions/longbench_v2/oneshot.jsonl")
-    assert Lbx()("import", "longbench_v2", source, "--model", "v2", "-o", out).returncode == 0
+    assert Lbx()("import", "longbench_v2", source, "--model-name", "v2", "-o", out).returncode == 0
     with Store(out, read_only=True) as store:
         (found,) = read_report(store, "leaderboard").dicts()
     assert (found["answered"], found["asked"]) == (312, 503)

@@ -294,7 +294,7 @@ def test_merged_files_have_all_that_was_said(tmp_path: Path) -> None:
             assert {row[0] for row in store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows} == {
                 96
             }
-    merge(paths, tmp_path / "all.duckdb", None, force=False)
+    merge(paths, tmp_path / "all.duckdb", None, update=False)
     with Store(tmp_path / "all.duckdb", read_only=True) as store:
         assert {row[0] for row in store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows} == {192}
         assert numbers(store)[CLAUDE, "s"] == 3.5

@@ -100,7 +100,7 @@ def test_a_chart_has_the_runs_though_many_published_models_are_better(store: Ope
 
 
 def test_effective_context_has_published_models(store: OpenStore) -> None:
-    query = ReportQuery(models=["Llama3.1", "Mistral-Nemo", "Llama2"], at_least=0.856)
+    query = ReportQuery(models=["Llama3.1", "Mistral-Nemo", "Llama2"], keep_score=0.856)
     rows = read_report(store, "effective_context", query).dicts()
     published = [row for row in rows if row["run_id"] is None]
     assert list(dict.fromkeys(row["model"] for row in published)) == [

@@ -125,7 +125,7 @@ def test_gguf_and_folder_make_samples_of_the_same_texts(bundle: Path, demo_gguf:
 
 def test_a_plan_counts_each_models_samples(bundle: Path, scripted: Path) -> None:
     pytest.importorskip("transformers", reason="needs lbx[hf]")
-    outlooks = list(plan_each(spec(bundle, scripted, f"{NAME}/count_128"), [str(HF)], calibrate=False))
+    outlooks = list(plan_each(spec(bundle, scripted, f"{NAME}/count_128"), [str(HF)], measure_speed=False))
     assert [outlook.total.samples for outlook in outlooks[:2]] == [SAMPLES] * 2
     assert all(115 <= outlook.total.longest <= 128 for outlook in outlooks), [o.total.longest for o in outlooks]
 
@@ -206,7 +206,9 @@ def test_commands_without_a_model_work(lbx: Lbx, bundle: Path, scripted: Path, t
     pages = BrowsingPages(results, bundle=opened)
     assert pages._document_text(document) is None
     (tmp_path / "count_64.jsonl").write_text('{"id": "0", "output": "8"}\n', "utf-8")
-    imported = lbx.ok("import", NAME, tmp_path / "count_64.jsonl", "--bundle", bundle, "-m", "M", "-o", results)
+    imported = lbx.ok(
+        "import", NAME, tmp_path / "count_64.jsonl", "--bundle", bundle, "--model-name", "M", "-o", results
+    )
     assert "The bundle is not used" in imported.stderr
 
 

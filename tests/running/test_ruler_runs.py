@@ -187,7 +187,7 @@ def test_predictions_come_back(lbx: Lbx, bundle: Path, scripted: Path, tmp_path:
     written = sorted(path.name for path in out.rglob("*") if path.is_file())
     assert written == ["niah_single_1.jsonl", "qa_1.jsonl", "submission.csv", "summary.csv"]
     (folder,) = out.rglob("pred")
-    lbx.ok("import", "ruler", folder, "--model", "M", "-o", other)
+    lbx.ok("import", "ruler", folder, "--model-name", "M", "-o", other)
     scores = "SELECT task, metric, round(score, 6) AS score FROM task_scores ORDER BY ALL"
     assert lbx.rows(results, scores) == lbx.rows(other, scores)
 
@@ -234,7 +234,7 @@ def test_lengths_beyond_the_window_are_refused_or_left_out(lbx: Lbx, bundle: Pat
     fails(lbx(*plan_of, "ruler/vt_4096", *reasoning, "--thinking-tokens", 8192), 2, "smaller --thinking-tokens")
     scripted.write_text(scripted.read_text("utf-8").replace("8192", "2048"), "utf-8")
     fails(lbx(*plan_of, "ruler"), 2, "longer than the model's context window")
-    assert "ruler/qa_1_2048" in lbx.ok(*plan_of, "all,ruler/qa_1_2048", "--no-calibrate").stdout
+    assert "ruler/qa_1_2048" in lbx.ok(*plan_of, "all,ruler/qa_1_2048", "--no-measure-speed").stdout
 
 
 @pytest.mark.parametrize("name", ["niah_single_1_200", "qa_1_100", "fwe_60"])

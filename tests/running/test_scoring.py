@@ -101,9 +101,9 @@ def test_processes_change_nothing(tmp_path: Path, store: Store) -> None:
         answered(store, tmp_path / str(number), task, count)
     answered(store, tmp_path / "other", "qasper", 30, "r2")
     found = []
-    for workers in (1, 2):
+    for processes in (1, 2):
         watched = Counted()
-        assert rescore(store, Rescoring(BENCHMARKS, workers=workers), watched.count) == 341
+        assert rescore(store, Rescoring(BENCHMARKS, processes=processes), watched.count) == 341
         states = watched.states
         assert states[0] == (0, 341)
         assert states[-1] == (341, 341)
@@ -283,7 +283,7 @@ from lbx.results import Store
 def progress(done, total):
     print(done, total, flush=True)
 with Store(Path(sys.argv[1])) as store:
-    rescore(store, Rescoring({"longbench": Slow()}, workers=2), progress)
+    rescore(store, Rescoring({"longbench": Slow()}, processes=2), progress)
 print("scored", flush=True)
 """
 
@@ -344,7 +344,7 @@ from lbx.results import Store
 block_network()
 print("begins", flush=True)
 with Store(Path(sys.argv[1])) as store:
-    print(rescore(store, Rescoring(BENCHMARKS, workers=2)), flush=True)
+    print(rescore(store, Rescoring(BENCHMARKS, processes=2)), flush=True)
 """
 
 
@@ -364,6 +364,6 @@ def test_half_a_surrogate_pair_scores_the_same_when_scored_again(tmp_path: Path,
     _, backend = scripted(tmp_path / "model", {"*": "boat \ud83d"})
     run(store, make_work(bundle, LongBench().tasks(bundle), backend, RunSettings()))
     scored = store.query(SCORES).rows
-    rescore(store, Rescoring(BENCHMARKS, workers=1))
+    rescore(store, Rescoring(BENCHMARKS, processes=1))
     assert store.query(SCORES).rows == scored
     assert store.query("SELECT max(score) FROM scores").rows == [(1.0,)]

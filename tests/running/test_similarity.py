@@ -135,7 +135,7 @@ def test_vectors_of_one_model_are_not_those_of_another_of_its_name(
 
     def score(folder: Path) -> list[str]:
         with contextlib.redirect_stderr(io.StringIO()):
-            score_with(store, str(folder), run_ids=["r1"], workers=0)
+            score_with(store, str(folder), run_ids=["r1"], processes=None)
         return embedding_models(store)
 
     (mine,) = score(folders[0])

@@ -46,7 +46,7 @@ def families(shared: Callable[[str], Path], once: Once, upstreams: list[Path]) -
         write_hub(folder / "hub", (made(shared) for made in FAMILIES.values()))
         with serve(folder / "hub", upstreams) as hub:
             recipes = [Path("bundle") / f"{name}.toml" for name in RECIPES]
-            lbx.ok("bundle", *recipes, "--name", "all", "--hub", hub.url, "--mirror", hub.mirror, "-o", folder)
+            lbx.ok("bundle", *recipes, "--bundle-name", "all", "--hub", hub.url, "--mirror", hub.mirror, "-o", folder)
         lbx.ok("unpack", "--allow-unsigned", folder / "all.tar", "--to", folder / "bundle")
 
     return once("served-families", make) / "bundle"

@@ -205,7 +205,7 @@ def read_judge_file(path: Path, bundle: Bundle | None = None) -> JudgeFile:
         raise UsageError(
             f"{path} contains no judge's verdicts: its rows have neither 'judge' nor 'g1_winner'.",
             fix="To import a model's answers, pass their benchmark:",
-            command=as_command("lbx", "import", "BENCHMARK", path, "--model", "NAME", "-o", "RESULTS"),
+            command=as_command("lbx", "import", "BENCHMARK", path, "--model-name", "NAME", "-o", "RESULTS"),
         )
     rows = _with_names(path, [_parse_row(line) for line in content.lines])
     judges = list(dict.fromkeys(row.judge for row in rows))

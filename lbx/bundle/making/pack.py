@@ -103,7 +103,7 @@ def _lock_folder(parent: Path, name: str) -> Iterator[Path]:
         if not try_lock(lock):
             raise UsageError(
                 f"Another `lbx bundle` is writing this bundle ({folder}).",
-                fix="Wait until it has finished, or pass another --name.",
+                fix="Wait until it has finished, or pass another --bundle-name.",
             )
         yield folder
     finally:

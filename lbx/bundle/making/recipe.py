@@ -268,7 +268,8 @@ def join(recipes: Sequence[Recipe], name: str | None = None) -> Recipe:
     name = name or "+".join(dict.fromkeys(recipe.name for recipe in recipes))
     if not is_bundle_name(name):
         raise UsageError(
-            f"{name!r} is not a valid bundle name.", fix="Pass --name with at most 100 letters, digits and . _ + -."
+            f"{name!r} is not a valid bundle name.",
+            fix="Pass --bundle-name with at most 100 letters, digits and . _ + -.",
         )
     description = "\n".join(dict.fromkeys(recipe.description for recipe in recipes if recipe.description))
     merged: dict[str, BundleSource] = {}

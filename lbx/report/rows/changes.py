@@ -88,7 +88,7 @@ CHANGES = Report(
     ),
     notes=cautions,
     empty="No answers differ: on their common samples, the runs have the same outputs and scores.",
-    takes=("--baseline", "--baseline-file", "--force", "--tasks", "--rows"),
+    takes=("--baseline", "--baseline-file", "--allow-different-settings", "--tasks", "--rows"),
     rows=table,
     needs_texts=True,
 )

@@ -90,7 +90,7 @@ def compare_runs(store: Store, query: ReportQuery) -> list[ComparisonRow]:
 
     Raises:
         UsageError: a run does not exist; there are too many runs without a baseline; or two runs had different inputs
-            and ``query.force`` is not set.
+            and ``query.allow_different_settings`` is not set.
     """
     pairs = select_pairs(store, query)
     sides = {
@@ -317,7 +317,7 @@ COMPARISON = Report(
     ),
     notes=_comparison_notes,
     empty="No two runs have answers to the same samples.",
-    takes=("--baseline", "--baseline-file", "--margin", "--force"),
+    takes=("--baseline", "--baseline-file", "--margin", "--allow-different-settings"),
     rows=table,
     draw=_draw_figures,
     page=PagePlace("Scores", 5, title="Comparison", has_best_baseline=True),

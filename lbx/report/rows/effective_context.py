@@ -111,14 +111,14 @@ def table(store: Store, query: ReportQuery) -> Table:
     Raises:
         UsageError: both a share of the shortest and an absolute score are given.
     """
-    if query.keep is not None and query.at_least is not None:
-        raise UsageError("--keep and --at-least exclude each other.", fix="Give one of them.")
+    if query.keep_share is not None and query.keep_score is not None:
+        raise UsageError("--keep-share and --keep-score exclude each other.", fix="Give one of them.")
     names = runs_by_id(store)
-    keep = KEEP if query.keep is None else query.keep
+    keep = KEEP if query.keep_share is None else query.keep_share
     rows = [
         names[run] | {"benchmark": benchmark} | line
         for (run, benchmark), tasks in read_scores(store, query.runs).items()
-        for line in _lines(benchmark, tasks, keep, query.at_least)
+        for line in _lines(benchmark, tasks, keep, query.keep_score)
     ]
     if query.models or query.references:
         units = dict.fromkeys((row["benchmark"], row["length_unit"]) for row in rows if row["tasks"])
@@ -128,7 +128,7 @@ def table(store: Store, query: ReportQuery) -> Table:
             for benchmark, unit in units
             for model in published
             if model.benchmark == benchmark
-            for line in _published_lines(model, keep, query.at_least)
+            for line in _published_lines(model, keep, query.keep_score)
         ]
     return as_table(COLUMNS, rows)
 
@@ -432,7 +432,7 @@ EFFECTIVE_CONTEXT = Report(
     pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
     notes=_effective_context_notes,
     empty="No answer of known length has been scored yet.",
-    takes=("--keep", "--at-least", *PUBLISHED),
+    takes=("--keep-share", "--keep-score", *PUBLISHED),
     rows=table,
     draw=_draw_figures,
     page=PagePlace("Length", 11, title="Score by length over all tasks, effective context", figures="first section"),

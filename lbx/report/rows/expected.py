@@ -69,7 +69,7 @@ def table(store: Store | None, query: ReportQuery) -> Table:
     if not rows:
         raise UsageError(
             f"No figure of {join_names(model.model for model in models)} was published for a line of these runs.",
-            fix="List its lines with `lbx report reference --against MODEL`.",
+            fix="List its lines with `lbx report reference --published MODEL`.",
         )
     return Table(COLUMNS, rows)
 

@@ -60,22 +60,22 @@ class ScoringPool:
 
     Args:
         outputs: total number of outputs.
-        workers: number of processes; 0 for one per usable CPU.
+        processes: maximum number of processes; None for one per usable CPU.
 
     Raises:
-        UsageError: ``workers`` is above the limit.
+        UsageError: ``processes`` is above the limit.
     """
 
-    def __init__(self, outputs: int, workers: int = 0) -> None:
-        if workers > WORKERS:
-            raise UsageError(f"--workers must be at most {WORKERS:,}, not {workers:,}.")
-        workers = min(workers or usable_cpu_count(), outputs // _CHUNK + 1)
-        self._workers = workers if outputs >= FEWEST else 1
+    def __init__(self, outputs: int, processes: int | None = None) -> None:
+        if processes is not None and not 1 <= processes <= WORKERS:
+            raise UsageError(f"--processes must be from 1 to {WORKERS:,}, not {processes:,}.")
+        processes = min(processes or usable_cpu_count(), outputs // _CHUNK + 1)
+        self._processes = processes if outputs >= FEWEST else 1
         self._executor: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Self:
-        if self._workers > 1:
-            self._executor = worker_pool(self._workers, preload=_PRELOADED, initializer=_initialize_worker)
+        if self._processes > 1:
+            self._executor = worker_pool(self._processes, preload=_PRELOADED, initializer=_initialize_worker)
         return self
 
     def __exit__(
@@ -105,9 +105,9 @@ class ScoringPool:
                 yield future.result()
         except BrokenProcessPool as exc:
             raise LbxError(
-                f"One of the {self._workers} scoring processes was killed, perhaps because memory ran out. Tasks "
+                f"One of the {self._processes} scoring processes was killed, perhaps because memory ran out. Tasks "
                 "scored before that keep their new scores.",
-                fix="Score again, with fewer processes if memory is short: lbx score RESULTS --workers 1.",
+                fix="Score again, with fewer processes if memory is short: lbx score RESULTS --processes 1.",
             ) from exc
 
 
@@ -254,13 +254,13 @@ class Rescoring:
     Attributes:
         run_ids: runs to score; all if empty.
         similarities: source of similarities for metrics that need an embedding model.
-        workers: number of processes; 0 for one per usable core.
+        processes: maximum number of processes; None for one per usable CPU.
     """
 
     benchmarks: Mapping[str, Benchmark]
     run_ids: Sequence[str] = ()
     similarities: Similarities | None = None
-    workers: int = 0
+    processes: int | None = None
 
 
 def rescore(
@@ -298,7 +298,7 @@ def rescore(
         warn(f"{name}/{task}: {name} does not have this task, so its {outputs:,} outputs are not scored.")
     done, total = 0, sum(counts.values())
     progress(done, total)
-    with ScoringPool(total, rescoring.workers) as pool:
+    with ScoringPool(total, rescoring.processes) as pool:
         for run_id, name in sorted({key[:2] for key in counts}):
             benchmark = rescoring.benchmarks[name]
             family = _Family(benchmark, store, run_id, rescoring.similarities, pool)

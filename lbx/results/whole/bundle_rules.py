@@ -233,7 +233,7 @@ def score_by_bundle(
     *,
     runs: Sequence[str] = (),
     embedding: str | None = None,
-    workers: int = 0,
+    processes: int | None = None,
     listener: Listener | None = None,
 ) -> NewScores:
     """Copy a results file and score the answers to a bundle's own benchmarks by its rules.
@@ -276,7 +276,7 @@ def score_by_bundle(
                     command=as_command("lbx", "tasks", "--bundle", bundle.root),
                 )
             tasks = _take_tasks(store, bundle, names)
-            rules = Rescoring({name: BENCHMARKS[name] for name in names}, workers=workers)
+            rules = Rescoring({name: BENCHMARKS[name] for name in names}, processes=processes)
             progress = functools.partial(listener.counted, "outputs scored")
             return NewScores(output, rescore(store, rules, progress, listener.said), tasks)
 

@@ -186,7 +186,7 @@ def score(
     embedding: str | None = None,
     bundle: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
-    workers: int = 0,
+    processes: int | None = None,
     threads: int | None = None,
     listener: Listener | None = None,
 ) -> int:
@@ -197,7 +197,7 @@ def score(
         embedding: card of the embedding model that computes half of the score of some tasks' answers.
         bundle: where to look for its weights. Own benchmarks that the file and the bundle have must be the same.
         output: a new results file, with scores by the rules of the bundle's own benchmarks; see ``score_by_bundle``.
-        workers: processes; 0 means every core.
+        processes: maximum number of processes; None for one per usable CPU.
 
     Raises:
         LbxError: a run does not exist, the embedding model cannot be loaded, or the bundle has other rules or
@@ -206,7 +206,7 @@ def score(
     path, opened = Path(results), Bundle(Path(bundle)) if bundle is not None else None
     if output is not None:
         return score_by_bundle(
-            path, Path(output), opened, runs=runs, embedding=embedding, workers=workers, listener=listener
+            path, Path(output), opened, runs=runs, embedding=embedding, processes=processes, listener=listener
         ).score_count
     require_file(path)
     with Store(path) as store:
@@ -215,7 +215,7 @@ def score(
         if opened is not None:
             refuse_new_rules(store, opened)
         return score_with(
-            store, embedding, run_ids=runs, workers=workers, bundle=opened, threads=threads, listener=listener
+            store, embedding, run_ids=runs, processes=processes, bundle=opened, threads=threads, listener=listener
         )
 
 
@@ -224,7 +224,7 @@ def score_with(
     embedding: str | None,
     *,
     run_ids: Sequence[str],
-    workers: int,
+    processes: int | None,
     bundle: Bundle | None = None,
     threads: int | None = None,
     listener: Listener | None = None,
@@ -237,7 +237,7 @@ def score_with(
     stored = embedding if is_stored else None
     try:
         similarities = Similarities(embedder, model=stored, progress=functools.partial(progress, "texts embedded"))
-        rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)
+        rescoring = Rescoring(BENCHMARKS, run_ids, similarities, processes)
         return rescore(store, rescoring, functools.partial(progress, "outputs scored"), listener.said)
     finally:
         if embedder:

@@ -130,7 +130,7 @@ def copy_runs(store: Store, target: Path, runs: Sequence[str] = (), texts: str |
         StoreError: the file has no answers to keep, or the new file cannot be written.
     """
     if texts == ANSWERS and texts_of(store) == NO_TEXTS:
-        raise StoreError(f"{removal_notice(store)} Its answers cannot be kept.", fix="Leave out --keep answers.")
+        raise StoreError(f"{removal_notice(store)} Its answers cannot be kept.", fix="Leave out --keep-answers.")
     every = [run for (run,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
     chosen = [*runs] or every
     parameters = {"runs": chosen, "everything": not runs}

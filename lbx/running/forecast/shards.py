@@ -1,7 +1,7 @@
 """Shards of a run: parts of equal predicted cost, each document and sample in only one of them.
 
 A document is assigned together with all questions about it, from any task, so that no two shards read the same text.
-The shard plan is a JSON file, read by ``lbx run --shards`` and ``lbx merge``:
+The shard plan is a JSON file, read by ``lbx run --shard-plan`` and ``lbx merge``:
 
     {"lbx_shards": 1, "bundle_digest": HEX, "runs": [NAME], "iterations": {TASK: N}, "unit": "s" or "tokens",
      "basis": "how the cost is known",

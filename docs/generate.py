@@ -1,4 +1,4 @@
-"""Generates documentation from the code: the pages of the reference, option tables, model cards, the digest of the views.
+"""Generates documentation from the code: pages of the reference, option tables, model cards, the digest of the views.
 
     python docs/generate.py            write the files
     python docs/generate.py --check    list outdated files, and exit with 1 if there are any
@@ -30,6 +30,7 @@ from lbx.results.file import contents
 from lbx.results.schema import SCHEMA_VERSION
 from lbx.results.views import VIEWS
 from tools.reference.commands import commands_page, option_tables
+from tools.reference.messages import messages_page
 from tools.reference.python_api import python_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -247,6 +248,7 @@ def views_digest() -> str:
 FILES: dict[str, Callable[[], str]] = {
     "docs/api.md": python_page,
     "docs/commands.md": commands_page,
+    "docs/messages.md": messages_page,
     "lbx/results/views.sha256": views_digest,
     "models/example.toml": example_card,
     "models/example-endpoint.toml": endpoint_card,

@@ -97,8 +97,10 @@ def _field_annotations(cls: type) -> Iterator[tuple[type, str]]:
 
 
 def _spell(annotation: object) -> str:
-    if isinstance(annotation, str | ForwardRef):
-        return getattr(annotation, "__forward_arg__", annotation)
+    if isinstance(annotation, str):
+        return annotation
+    if isinstance(annotation, ForwardRef):
+        return annotation.__forward_arg__
     return _MODULE.sub("", inspect.formatannotation(annotation))
 
 
@@ -143,7 +145,7 @@ def _arguments(parameters: list[inspect.Parameter]) -> list[str]:
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in "".join(arguments):
             arguments.append("*")
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" * (parameter.kind is parameter.VAR_KEYWORD)
         kind = "" if parameter.annotation is parameter.empty else f": {_spell(parameter.annotation)}"
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         arguments.append(f"{star}{parameter.name}{kind}{default}")

@@ -75,6 +75,7 @@ CONTENTS: dict[str, list[str]] = {
     ],
     "Reference": [
         "docs/commands.md",
+        "docs/messages.md",
         "docs/results.md",
         "docs/models.md",
         "docs/report-page.md",

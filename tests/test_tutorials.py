@@ -115,7 +115,7 @@ def words_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_tutorial_runs_as_printed(page: Path, tmp_path: Path) -> None:
+def test_a_tutorial_runs_as_printed(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     for library in ("llama_cpp", "gguf"):
         pytest.importorskip(library, reason="needs lbx[llama,dev]")
     parts = list(blocks(page))
@@ -123,7 +123,7 @@ def test_a_tutorial_runs_as_printed(page: Path, tmp_path: Path) -> None:
         environment = dict(os.environ)
         no_slurm = real_slurm.missing()
         if any(block.comment.startswith("needs Slurm") for block in parts) and not no_slurm:
-            environment = stack.enter_context(real_slurm.running(tmp_path / "slurm")).environment
+            environment = stack.enter_context(real_slurm.running(tmp_path_factory.mktemp("slurm"))).environment
         place = Workplace(tmp_path / "clone", environment)
         output = ""
         for block in parts:

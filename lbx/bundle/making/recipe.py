@@ -333,7 +333,7 @@ def _recipe_of_card(card: ModelCard, path: Path) -> Recipe:
             weights.repo, "model", weights.revision or "main", files=files, optional=optional, origin=location
         )
     except ValueError as exc:
-        raise UsageError(f"{location}: {exc}") from exc
+        raise UsageError(f"{location}: {exc}", fix="Correct the card's repo or revision.") from exc
     return Recipe(name, f"The model {card.name}", (source,))
 
 

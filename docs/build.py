@@ -76,8 +76,10 @@ CONTENTS: dict[str, list[str]] = {
     "Reference": [
         "docs/commands.md",
         "docs/messages.md",
+        "docs/recipes.md",
         "docs/results.md",
         "docs/models.md",
+        "docs/columns.md",
         "docs/report-page.md",
         "docs/cookbook.md",
         "docs/python.md",

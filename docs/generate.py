@@ -32,6 +32,7 @@ from lbx.results.views import VIEWS
 from tools.reference.commands import commands_page, option_tables
 from tools.reference.messages import messages_page
 from tools.reference.python_api import python_page
+from tools.reference.tables import columns_page, recipes_page
 
 ROOT = Path(__file__).resolve().parent.parent
 MEANINGS = ROOT / "docs" / "schema.toml"
@@ -247,8 +248,10 @@ def views_digest() -> str:
 
 FILES: dict[str, Callable[[], str]] = {
     "docs/api.md": python_page,
+    "docs/columns.md": columns_page,
     "docs/commands.md": commands_page,
     "docs/messages.md": messages_page,
+    "docs/recipes.md": recipes_page,
     "lbx/results/views.sha256": views_digest,
     "models/example.toml": example_card,
     "models/example-endpoint.toml": endpoint_card,

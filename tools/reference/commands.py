@@ -41,11 +41,12 @@ def commands_page() -> str:
     for name, row in COMMANDS.items():
         panels.setdefault(row.group, []).append(f"- [`lbx {name}`](#lbx-{name}): {escape(row.line)}")
     contents = "\n\n".join("\n".join([f"**{panel}**\n", *lines]) for panel, lines in panels.items())
-    sections = [_section(name, command) for name, command in known.items()]
+    sections = [command_section(name, command) for name, command in known.items()]
     return page("Commands", _INTRODUCTION, contents, *sections, option_index(known))
 
 
-def _section(name: str, command: Any) -> str:
+def command_section(name: str, command: Any) -> str:
+    """Return a command's usage, help, arguments and options."""
     level = "##" if name.count(" ") == 1 else "###"
     parts = [f"{level} {name}", f"```text\n{_usage(name, command)}\n```", *_paragraphs(command)]
     if subcommands := getattr(command, "commands", {}):

@@ -17,6 +17,7 @@ _NOTE_FUNCTIONS = ("note", "notify", "say", "said", "warn")
 _LOG_METHODS = ("info", "warning", "error")
 _FEWEST_WORDS = 3
 """Literal words of the shortest note that can be looked up."""
+_REQUIREMENT = re.compile(r"\b(?:must|needs?|at most|only|exclude each other|use|write|pass)\b", re.IGNORECASE)
 _VALUE_FIRST = re.compile(r"^(?:[^\w{\[]*(?:\{[^{}]*\}|\[))+")
 _INTRODUCTION = """\
 Every error and note of lbx, in alphabetical order. Find a message by its first words: a value at its beginning, such as
@@ -48,7 +49,8 @@ class Message:
 
     @property
     def lacks_fix(self) -> bool:
-        return self.kind != "note" and not (self.fix or self.command)
+        """Whether an error names no remedy: no fix, no command, and no requirement in its text."""
+        return self.kind != "note" and not (self.fix or self.command or _REQUIREMENT.search(self.text))
 
     @property
     def sort_key(self) -> str:

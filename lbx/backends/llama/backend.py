@@ -75,7 +75,7 @@ class LlamaBackend:
 
     def sequences(self) -> LlamaSequences:
         if self._model is None:
-            raise BackendError(f"The model {self.info.model} is closed.")
+            raise BackendError(f"The model {self.info.model} is closed.", fix="Load it again.")
         return self._memory
 
     def close(self) -> None:
@@ -179,7 +179,10 @@ def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
     model = load_model(llama_cpp, path, n_gpu_layers=options.n_gpu_layers, repack=options.repack)
     if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
         llama_cpp.llama_model_free(model)
-        raise BackendError(f"{path} is not a decoder-only language model, the only kind that lbx runs on llama.cpp.")
+        raise BackendError(
+            f"{path} is not a decoder-only language model, the only kind that lbx runs on llama.cpp.",
+            fix="Choose another model. An embedding model needs backend = 'llamacpp_embedding' in its card.",
+        )
     return model
 
 

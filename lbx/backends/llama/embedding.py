@@ -70,7 +70,7 @@ class LlamaEmbedder:
         import numpy as np
 
         if self._model is None:
-            raise BackendError(f"The embedding model {self.info.name} is closed.")
+            raise BackendError(f"The embedding model {self.info.name} is closed.", fix="Load it again.")
         prefix = self._options.query_prefix if query else self._options.document_prefix
         tokens = [self._tokens(prefix + text) for text in texts]
         vectors = np.zeros((len(tokens), self.info.dimensions), np.float32)
@@ -119,7 +119,10 @@ class LlamaEmbedder:
             self._compute(ids[start : start + piece], start)
         pointer = self._lib.llama_get_embeddings_seq(self._context, 0)
         if not pointer:
-            raise BackendError(f"llama.cpp returned no vector for {len(ids)} tokens: {log.error_text()}.")
+            raise BackendError(
+                f"llama.cpp returned no vector for {len(ids):,} tokens: {log.error_text()}.",
+                fix="The memory may be full: use shorter chunks (--chunk-tokens).",
+            )
         return np.ctypeslib.as_array(pointer, shape=(self.info.dimensions,)).copy()
 
     def _compute(self, ids: list[int], start: int) -> None:

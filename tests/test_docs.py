@@ -27,7 +27,7 @@ from tests.doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check
 README = (ROOT / "README.md").read_text("utf-8")
 EVERYTHING = "\n".join(path.read_text("utf-8") for path in DOCUMENTS)
 COMMANDS = [line for page in DOCUMENTS for line in commands(page)]
-RUN_PAGES = ("running.md", "prompts.md", "judging.md", "rescoring.md", "exchange.md")
+RUN_PAGES = ("running.md", "planning.md", "prompts.md", "judging.md", "rescoring.md", "exchange.md")
 """Their lines of lbx that name the folder ``work`` are run, in this order; test_tutorials.py runs whole pages."""
 
 NOT_RUN = {

@@ -55,7 +55,7 @@ class RunProgress:
             return "All prompts already have answers."
         parts = [f"{100 * self.fraction:.0f}%"]
         if self.planned_prompt_tokens is not None:
-            parts.append(f"{self.prompt_tokens:,} of {self.planned_prompt_tokens:,} prompt tokens answered")
+            parts.append(f"{self.prompt_tokens:,} of {self.planned_prompt_tokens:,} prompt tokens processed")
         failed = f" ({self.failed:,} failed)" if self.failed else ""
         parts.append(f"{self.over:,} of {self.samples:,} samples{failed}")
         return ", ".join(part for part in [*parts, self.speed, self.time_left, self.memory, self.task] if part)
@@ -70,10 +70,11 @@ class Listener:
     def said(self, text: str) -> None:
         """Handle a message about a skipped step and its reason."""
 
-    def counted(self, what: str, done: int, total: int) -> None:
+    def counted(self, what: str, done: int, total: int, unit: str = "") -> None:
         """Handle progress before and after the questions: files checked, tokens counted, texts embedded.
 
         Args:
-            what: description without numbers, such as "chunks retrieved".
-            done, total: bytes, samples or texts.
+            what: the work, such as "Counting tokens".
+            done, total: amounts in ``unit``.
+            unit: "samples", "texts", "%" ...; "" for bytes.
         """

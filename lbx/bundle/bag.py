@@ -172,6 +172,9 @@ def parse_tags(tags: Mapping[str, bytes], location: str) -> Contents:
     )
 
 
+_DISTRUST = "Do not trust this bundle: ask its sender for a new copy, and check it with `lbx verify --trust KEY`."
+
+
 def _bundle_error(location: str, what: str, fix: str = "Bundle again.") -> BundleError:
     return BundleError(f"{location}: {what}.", fix=fix)
 
@@ -196,9 +199,7 @@ def _parse_fetch(
     if content is None:
         return base_paths
     if not base:
-        raise BundleError(
-            f"{location} has a {FETCH}, but does not name a base bundle.", fix="Do not trust this bundle."
-        )
+        raise BundleError(f"{location} has a {FETCH}, but does not name a base bundle.", fix=_DISTRUST)
     try:
         lines = content.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as exc:
@@ -209,13 +210,11 @@ def _parse_fetch(
             raise _bundle_error(location, f"line {number} of {FETCH} does not name a file of the base bundle")
         url, size, path = unquote(match[2]), int(match[3]), match[4]
         if path not in entries or entries[path].size != size or path in base_paths:
-            raise _bundle_error(
-                location, f"{FETCH} and {MANIFEST} disagree about {path!r}", "Do not trust this bundle."
-            )
+            raise _bundle_error(location, f"{FETCH} and {MANIFEST} disagree about {path!r}", _DISTRUST)
         reason = unsafe_reason(url) or ("" if url.startswith(PAYLOAD) else "it is not a payload file")
         if reason:
             raise _bundle_error(
-                location, f"{FETCH} takes the unsafe path {url!r} from the base bundle: {reason}", "Do not trust it."
+                location, f"{FETCH} takes the unsafe path {url!r} from the base bundle: {reason}", _DISTRUST
             )
         base_paths[path] = url
     return base_paths
@@ -229,7 +228,7 @@ def _check_tag_sums(tags: Mapping[str, bytes], location: str) -> None:
         if hashlib.sha256(tags[path]).hexdigest() != digest:
             raise _bundle_error(location, f"{path} has changed since the bundle was made", "Copy it again.")
     for path in sorted(set(tags) - {TAG_MANIFEST, TAG_SIGNATURE} - set(listed)):
-        raise _bundle_error(location, f"{path} is not listed in {TAG_MANIFEST}", "Do not trust this bundle.")
+        raise _bundle_error(location, f"{path} is not listed in {TAG_MANIFEST}", _DISTRUST)
 
 
 def _parse_manifest(content: bytes, name: str, location: str) -> dict[str, str]:
@@ -246,9 +245,7 @@ def _parse_manifest(content: bytes, name: str, location: str) -> dict[str, str]:
         digest, path = match.groups()
         reason = unsafe_reason(path) or names.add(path)
         if reason:
-            raise _bundle_error(
-                location, f"{name} lists the unsafe path {path!r}: {reason}", "Do not trust this bundle."
-            )
+            raise _bundle_error(location, f"{name} lists the unsafe path {path!r}: {reason}", _DISTRUST)
         sums[path] = digest
     return sums
 
@@ -279,14 +276,10 @@ def _entries(bundle_json: Mapping[str, Any], sums: Mapping[str, str], location: 
     entries: dict[str, ManifestEntry] = {}
     for file in _listed_files(bundle_json, location):
         if file.path in entries or not file.path.startswith(PAYLOAD) or sums.get(file.path) != file.sha256:
-            raise _bundle_error(
-                location, f"{BUNDLE_JSON} and {MANIFEST} disagree about {file.path!r}", "Do not trust this bundle."
-            )
+            raise _bundle_error(location, f"{BUNDLE_JSON} and {MANIFEST} disagree about {file.path!r}", _DISTRUST)
         entries[file.path] = file
     for path in sorted(set(sums) - set(entries)):
-        raise _bundle_error(
-            location, f"{path} does not belong to any source in {BUNDLE_JSON}", "Do not trust this bundle."
-        )
+        raise _bundle_error(location, f"{path} does not belong to any source in {BUNDLE_JSON}", _DISTRUST)
     return entries
 
 

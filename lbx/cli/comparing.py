@@ -71,7 +71,7 @@ def compare(options: ParityOptions) -> None:
             (lambda: load_side(cards[0]), lambda: load_side(cards[1])),
             positions=options.positions,
             folder=Path(folder),
-            progress=lambda model, done, total: bar.counted(f"{model}: prompts answered", done, total),
+            progress=lambda model, done, total: bar.counted(f"Answering with {model}", done, total, "prompts"),
         )
     _show_parity(result, names, as_json=options.as_json)
     _check_limit(result, options.fail_above)

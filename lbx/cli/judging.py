@@ -12,7 +12,8 @@ from lbx.base.visible import as_command
 from lbx.cli.failures import reporting_interrupts
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import JudgeOptions
-from lbx.cli.running import describe_answers, print_outcomes, session_arguments, show_outlook
+from lbx.cli.planning import show_outlook
+from lbx.cli.running import describe_answers, print_outcomes, session_arguments
 from lbx.cli.tables import show_table
 from lbx.opinions.fitness import Fitness, fitness
 from lbx.opinions.judge_run import add_baselines, calibration_spec, judge_spec

@@ -181,7 +181,7 @@ def _folder_facts(path: Path | None) -> dict[str, Any]:
 def _network() -> dict[str, Any]:
     return {
         "interfaces": network_interfaces(),
-        "libraries_told_offline": [name for name in _OFFLINE if os.environ.get(name) in ("1", "true", "yes", "on")],
+        "offline_variables": [name for name in _OFFLINE if os.environ.get(name) in ("1", "true", "yes", "on")],
     }
 
 

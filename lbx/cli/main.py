@@ -1,6 +1,6 @@
 """Typer app of lbx, its entry point, and conversion of errors to messages and exit codes.
 
-Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 4 undecided, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import traceback
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from lbx.base.version import __version__
 from lbx.cli.failures import as_lbx_error, offer_own_file, with_other_output
 from lbx.cli.loading import Command, CommandSpec, PlainTypes, build_command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
+from lbx.options.meanings import OTHER_COMMANDS, RELATED
 
 
 def _version(value: bool) -> None:
@@ -109,6 +111,45 @@ _RUNS_COMMANDS = {
     ),
 }
 COMMANDS = {
+    "bundle": CommandSpec(
+        "The six steps of the main job",
+        "Fetch everything that the recipes name, check it, and write one archive. Needs a network, or your mirrors.",
+        "cli.gap_options:BundleOptions",
+        "cli.bundling:make_bundle",
+    ),
+    "verify": CommandSpec(
+        "The six steps of the main job",
+        "Check an archive without unpacking it: the signer, every volume, then every file against the manifest. Or "
+        "check a results file by its attestation, row by row.",
+        "cli.gap_options:VerifyOptions",
+        "cli.receiving:verify",
+    ),
+    "unpack": CommandSpec(
+        "The six steps of the main job",
+        "Verify an archive and unpack it, completely or not at all.",
+        "cli.gap_options:UnpackOptions",
+        "cli.receiving:unpack",
+    ),
+    "plan": CommandSpec(
+        "The six steps of the main job",
+        "Estimate a run (tokens, shared prefixes, truncation, memory, time) and what its questions can decide.",
+        "cli.measure_options:PlanOptions",
+        "cli.planning:show_plan",
+        loads_model=True,
+    ),
+    "run": CommandSpec(
+        "The six steps of the main job",
+        "Run every sample through a model and write answers and scores to one file. Repeat the command to continue.",
+        "cli.measure_options:RunOptions",
+        "cli.running:run",
+        loads_model=True,
+    ),
+    "report": CommandSpec(
+        "The six steps of the main job",
+        "Print tables from a results file.",
+        "cli.read_options:ReportOptions",
+        "cli.reporting:report",
+    ),
     "doctor": CommandSpec(
         "Measure",
         "Show the capabilities of this machine: CPU code in use, GPU, memory and its limits, backends, "
@@ -135,20 +176,6 @@ COMMANDS = {
         "cli.showing:show_prompts",
         loads_model=True,
     ),
-    "plan": CommandSpec(
-        "Measure",
-        "Estimate the size and duration of a run: tokens, shared prefixes, truncation, memory, time.",
-        "cli.measure_options:PlanOptions",
-        "cli.running:show_plan",
-        loads_model=True,
-    ),
-    "run": CommandSpec(
-        "Measure",
-        "Run every sample through a model and write answers and scores to one file. Repeat the command to continue.",
-        "cli.measure_options:RunOptions",
-        "cli.running:run",
-        loads_model=True,
-    ),
     "parity": CommandSpec(
         "Measure",
         "Compare two models on the same prompts: token ids, logits, greedy answers, scores.",
@@ -156,11 +183,11 @@ COMMANDS = {
         "cli.comparing:compare",
         loads_model=True,
     ),
-    "report": CommandSpec(
+    "check": CommandSpec(
         "Read",
-        "Print tables from a results file.",
-        "cli.read_options:ReportOptions",
-        "cli.reporting:report",
+        "Check a run's scores by conditions, for continuous integration: at least a score, not worse than another run.",
+        "cli.read_options:CheckOptions",
+        "cli.gates:check",
     ),
     "show": CommandSpec(
         "Read",
@@ -242,25 +269,6 @@ COMMANDS = {
         "cli.gap_options:AttestOptions",
         "cli.attesting:attest",
     ),
-    "bundle": CommandSpec(
-        "Across the gap",
-        "Fetch everything that the recipes name, check it, and write one archive. Needs a network, or your mirrors.",
-        "cli.gap_options:BundleOptions",
-        "cli.bundling:make_bundle",
-    ),
-    "verify": CommandSpec(
-        "Across the gap",
-        "Check an archive without unpacking it: the signer, every volume, then every file against the manifest. Or "
-        "check a results file by its attestation, row by row.",
-        "cli.gap_options:VerifyOptions",
-        "cli.receiving:verify",
-    ),
-    "unpack": CommandSpec(
-        "Across the gap",
-        "Verify an archive and unpack it, completely or not at all.",
-        "cli.gap_options:UnpackOptions",
-        "cli.receiving:unpack",
-    ),
     "submit": CommandSpec(
         "Cluster",
         "Run on many machines: plan shards of equal cost, and submit them to Slurm, PBS or LSF, or write them for "
@@ -305,8 +313,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Measure how well local language models understand long text, on machines with no internet.\n\n"
-    "On a connected machine: [bold]lbx bundle[/]. Across the gap: [bold]lbx verify[/], [bold]lbx unpack[/], "
-    "[bold]lbx run[/], [bold]lbx report[/].",
+    "[bold]lbx bundle[/] runs on a connected machine, the other commands where the models are.",
 )
 app.callback()(options)
 
@@ -326,7 +333,7 @@ def main() -> None:
     try:
         sys.exit(_call())
     except TyperException as error:
-        show_usage_error(error)
+        show_usage_error(error, _alternatives(error))
         sys.exit(error.exit_code)
     except Abort:
         sys.exit(1)
@@ -363,6 +370,20 @@ def _open_closed_streams() -> None:
         except OSError:
             null_device = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is ``number``
             setattr(sys, name, os.fdopen(null_device, "w" if number else "r", encoding="utf-8"))
+
+
+def _alternatives(error: TyperException) -> str:
+    """Say which option or command does what an unknown option asks for; "" if none is known."""
+    context, name = getattr(error, "ctx", None), getattr(error, "option_name", "")
+    if type(error).__name__ != "NoSuchOption" or context is None:  # private in Typer
+        return ""
+    if name in OTHER_COMMANDS:
+        return OTHER_COMMANDS[name]
+    helps = {opt: param.help for param in context.command.params for opt in param.opts if opt.startswith("--")}
+    related = [other for names in RELATED if name in names for other in names if other in helps]
+    similar = related or get_close_matches(name, helps, n=3)
+    described = (f"{option} ({helps[option].split('. ')[0].rstrip('.')})" for option in similar)
+    return f"Did you mean {' or '.join(described)}?" if similar else ""
 
 
 def _call() -> int | None:

@@ -9,8 +9,9 @@ from typing import Annotated, ClassVar
 from lbx.cli.options import LocalSessionOptions
 from lbx.cli.spec_options import SpecOptions
 from lbx.options.common import BUNDLE, HISTORY, LIMIT, MEASURE_SPEED, OUTPUT, SHARD_PLAN, TASKS, AsJson, Full
-from lbx.options.option import Argument, Option, option_of, shard_option
+from lbx.options.option import Argument, Option, option_of, process_option, shard_option
 from lbx.options.run_spec import RunSpec
+from lbx.report.query import ReportQuery
 
 DEFAULT_PARITY_LIMIT = 10
 """Samples of each task that ``lbx parity`` compares."""
@@ -78,7 +79,7 @@ class PlanOptions(SpecOptions):
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
 
-    BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "tasks", "limit", "name", "history", "alternatives")
+    BRIEF: ClassVar[Sequence[str]] = (*SpecOptions.BRIEF, "history", "models")
 
     history: Annotated[
         Path | None,
@@ -88,6 +89,8 @@ class PlanOptions(SpecOptions):
         ),
     ] = None
     measure_speed: Annotated[bool, MEASURE_SPEED] = True
+    models: Annotated[int, Option("Show what the questions can decide between N models.", "N", least=2)] = 2
+    margin: Annotated[float | None, option_of(ReportQuery, "margin")] = None
     alternatives: Annotated[
         tuple[str, ...],
         Option(
@@ -109,6 +112,8 @@ class PromptsOptions(SpecOptions):
     Example: lbx prompts --bundle demo --model demo-hf --tasks needle --limit 2
     """
 
+    BRIEF: ClassVar[Sequence[str]] = (*SpecOptions.BRIEF, "output")
+
     full: Full = False
     output: Annotated[
         Path | None,
@@ -119,12 +124,15 @@ class PromptsOptions(SpecOptions):
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(LocalSessionOptions, SpecOptions):
     """Never uses the network, except the one address of a card with backend = "endpoint". Exit code 3: done, but some
-    samples failed.
+    samples failed. To look before you run: --dry-run for tokens and time, `lbx prompts` for the texts.
 
     Example: lbx run --bundle demo --model demo-hf --tasks needle -o results.duckdb
     """
 
+    BRIEF: ClassVar[Sequence[str]] = (*SpecOptions.BRIEF, "output", "dry_run")
+
     output: Annotated[Path, OUTPUT.with_help("The results file; created if missing.", panel="Output")]
+    dry_run: Annotated[bool, process_option("Show the plan of the run (`lbx plan`), and generate no answers.")] = False
     shard_plan: Annotated[
         Path | None,
         replace(SHARD_PLAN, panel="One shard of many"),

@@ -162,14 +162,19 @@ _PYDANTIC_PREFIX = "Value error, "
 """Prefix of pydantic's messages; Typer parses choices with pydantic."""
 
 
-def show_usage_error(error: TyperException) -> None:
-    """Print a usage error of Typer, which may quote arguments such as names of files."""
+def show_usage_error(error: TyperException, fix: str = "") -> None:
+    """Print a usage error of Typer, which may quote arguments such as names of files.
+
+    Args:
+        fix: replaces Typer's own suggestion.
+    """
     if type(error).__name__ == "NoArgsIsHelpError":  # private in Typer, which has printed the help
         return
     error.message = error.message.removeprefix(_PYDANTIC_PREFIX)
     context = getattr(error, "ctx", None)
     names = context.command_path.removeprefix(context.find_root().info_name).split() if context else []
-    show_error(LbxError(error.format_message(), command=as_command("lbx", *names, "--help")))
+    cause = f"{error.message.rstrip('.')}." if fix else error.format_message()
+    show_error(LbxError(cause, fix=fix, command=as_command("lbx", *names, "--help")))
 
 
 def show_traceback(text: str) -> None:
@@ -270,7 +275,8 @@ class _ProgressContext:
             self._phase, self._start = phase, time.monotonic()
         elapsed = time.monotonic() - self._start
         left = [f"{duration(elapsed * (total - done) / done)} left"] if done and elapsed > _MEASURE_S else []
-        self._line = _ProgressLine([one_line(name)], done / total, [count, *left]) if done < total else None
+        texts = [text for text in (count, *left) if text]
+        self._line = _ProgressLine([one_line(name)], done / total, texts) if done < total else None
 
 
 class ByteProgress(_ProgressContext):
@@ -300,12 +306,13 @@ class RunBar(_ProgressContext, Listener):
     def said(self, text: str) -> None:
         note(text)
 
-    def counted(self, what: str, done: int, total: int) -> None:
+    def counted(self, what: str, done: int, total: int, unit: str = "") -> None:
+        count = f"{done}%" if unit == "%" else f"{done:,}/{total:,} {unit}".rstrip()
         if self._bar:
-            self._show_count(what, what, done, total, f"{done:,}/{total:,}")
+            self._show_count(what, what, done, total, "" if unit == "%" else count)
         elif done and time.monotonic() - self._last >= LOG_SECONDS:
             self._last = time.monotonic()
-            note(f"{what}: {done:,} of {total:,}")
+            note(f"{what}: {count}")
 
     def _show_run(self, progress: RunProgress) -> None:
         task = one_line(progress.task)

@@ -13,6 +13,8 @@ from lbx.options.common import (
     MODEL,
     RESULTS,
     ROWS,
+    RUN,
+    RUN_FORMS,
     TASKS,
     AsJson,
     Full,
@@ -91,6 +93,41 @@ class ReportOptions:
         int,
         Option("HTML: number of characters shown of each text of an answer.", "N"),
     ] = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """Exit code 0: all conditions are passed; 1: one failed; 4: undecided at the 5% level, for lack of questions.
+
+    Example: lbx check results.duckdb --run new --at-least leval=45 --not-worse-than old --margin 2
+    """
+
+    BRIEF: ClassVar[Sequence[str]] = ("run", "at_least", "not_worse_than", "margin", "tasks")
+
+    results: ResultsArgument
+    run: Annotated[
+        str | None, RUN.with_help(f"The run to check: {RUN_FORMS}. Default: the only one besides the compared ones.")
+    ] = None
+    at_least: Annotated[
+        tuple[str, ...],
+        Option("The score of this benchmark or task must be at least SCORE percent. Can be repeated.", "TASK=SCORE"),
+    ] = ()
+    not_worse_than: Annotated[
+        tuple[str, ...],
+        Option(
+            f"The scores must not be below this run's by more than --margin: {RUN_FORMS}. Can be repeated.",
+            "RUN",
+            completion="runs",
+        ),
+    ] = ()
+    margin: Annotated[float | None, option_of(ReportQuery, "margin")] = None
+    tasks: Annotated[
+        tuple[str, ...],
+        TASKS.with_help("Compare these benchmarks or tasks; default: the average of each benchmark."),
+    ] = ()
+    baseline_file: Annotated[Path | None, option_of(ReportQuery, "baseline_file")] = None
+    allow_different_settings: Annotated[bool, option_of(ReportQuery, "allow_different_settings")] = False
+    as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)

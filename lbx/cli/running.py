@@ -1,10 +1,10 @@
-"""Commands ``lbx tasks``, ``lbx plan`` and ``lbx run``."""
+"""Commands ``lbx tasks`` and ``lbx run``."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,20 @@ import typer
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.units import duration, format_count, size
+from lbx.base.units import format_count
 from lbx.base.visible import as_command, one_line
 from lbx.benchmarks.registry import BENCHMARKS, all_tasks
 from lbx.cli.failures import reporting_interrupts
+from lbx.cli.loading import import_object
 from lbx.cli.measure_options import PlanOptions, RunOptions, TasksOptions
 from lbx.cli.options import LocalSessionOptions
-from lbx.cli.output import RunBar, answer, answer_json, note, stdout
+from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.tables import show_table
 from lbx.options.common import BUNDLE_VARIABLE
 from lbx.report.format import render
 from lbx.report.format.sheets import plain_columns
 from lbx.results import Table
-from lbx.running.forecast.outlook import Outlook, comparison_line, memory_line, sharing_lines, sort_by_time, time_line
-from lbx.running.forecast.run_plan import TaskPlan
 from lbx.running.forecast.shards import ShardPlan, read_shards
-from lbx.running.plan import plan_each
 from lbx.running.runner import Outcome
 from lbx.running.running import run as run_spec
 
@@ -71,6 +69,12 @@ def _list_supported_tasks(*, as_json: bool) -> None:
 def run(options: RunOptions) -> None:
     """Carry out ``lbx run``."""
     output = options.output
+    if options.dry_run:
+        if options.shard is not None:
+            raise UsageError("--dry-run plans all shards; --shard runs one.", fix="Remove one of them.")
+        spec = {name: getattr(options, name) for name in ("spec_values", "spec_file", "stored")}
+        import_object("cli.planning:show_plan")(PlanOptions(**spec, history=output, as_json=options.as_json))
+        return
     with reporting_interrupts(lambda: describe_answers(output)), RunBar() as bar:
         outcomes = run_spec(
             options.spec,
@@ -196,56 +200,3 @@ def _retry_advice(failures: int, unfit: int) -> str:
         return f"{retry} them."
     which, others = ("they", "") if unfit == failures else (f"{unfit:,} of them", f"; {retry} the others")
     return f"{which} would fail again because of their prompts, so change what the reason names{others}."
-
-
-def show_plan(options: PlanOptions) -> None:
-    """Carry out ``lbx plan``."""
-    with RunBar() as bar:
-        outlook, *alternatives = plan_each(
-            options.spec, options.alternatives, options.history, measure_speed=options.measure_speed, listener=bar
-        )
-    if options.as_json:
-        document = outlook.to_json() | (
-            {"alternatives": [other.to_json() for other in alternatives]} if alternatives else {}
-        )
-        answer_json(json.dumps(document, ensure_ascii=False))
-        return
-    show_outlook(outlook)
-    if alternatives:
-        _show_comparison([outlook, *alternatives])
-
-
-def show_outlook(outlook: Outlook) -> None:
-    title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
-    names = [
-        "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers (at most)",
-    ]  # fmt: skip
-    rows = [_row(task) for task in [*outlook.tasks, outlook.total]]
-    show_table(title, plain_columns(Table(names, rows)))
-    for line in sharing_lines(outlook):
-        stdout().print(line, highlight=False)
-    if outlook.memory.weights_bytes is not None:
-        stdout().print(memory_line(outlook.memory), highlight=False)
-    stdout().print(time_line(outlook.time), highlight=False)
-    stdout().print(f"Counted in {duration(outlook.counting_s)}", highlight=False)
-
-
-def _show_comparison(outlooks: Sequence[Outlook]) -> None:
-    names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x the fastest"]
-    ordered = sort_by_time(outlooks)
-    rows = [
-        (
-            outlook.model, outlook.backend, outlook.dtype or "", size(outlook.memory.weights_bytes),
-            duration(time.prefill_s), duration(time.decode_s), duration(time.total_s),
-            f"{time.total_s / ordered[0][1].total_s:.1f}",
-        )
-        for outlook, time in ordered
-    ]  # fmt: skip
-    show_table("The same run on this machine", plain_columns(Table(names, rows)))
-    stdout().print(comparison_line(outlooks), highlight=False)
-
-
-def _row(task: TaskPlan) -> tuple[str, ...]:
-    counts = (f"{n:,}" for n in (task.longest, task.truncated, task.refused, task.new_tokens))
-    before = (f"{n:,}" for n in (task.samples, task.prompt_tokens, task.distinct_tokens))
-    return (task.task, *before, f"{task.shared_factor:.2f}", *counts)

@@ -26,7 +26,7 @@ class SpecOptions:
         UsageError: a required option is missing, or the spec refuses a value.
     """
 
-    BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "tasks", "limit", "name", "output")
+    BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "tasks", "limit", "name")
 
     spec_values: SpecValues[RunSpec] = _NO_VALUES
     spec_file: Annotated[

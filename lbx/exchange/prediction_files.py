@@ -93,7 +93,9 @@ def read_predictions(form: PredictionFormat, path: Path, *, e: bool = False) -> 
         UsageError: a file is malformed; the message gives file and line.
     """
     if not path.exists():
-        raise UsageError(f"{path} does not exist.", fix="Give the path of the predictions.")
+        raise UsageError(
+            f"{path} does not exist.", fix="Give the file or folder that the official script wrote, such as pred/MODEL."
+        )
     if not form.folder:
         return _one_file(form, path)
     task_files, ignored_names = form.find_files(path) or _task_files(form, path, e or "pred_e" in path.absolute().parts)

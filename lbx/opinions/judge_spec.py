@@ -88,7 +88,10 @@ class JudgeSpec(RunSpec):
         refused = [field for field in fields_of(RunSpec).values() if field.option and field.option.judges is False]
         if any(getattr(self, field.name) != field.default for field in refused):
             *names, last = (field.option_name for field in refused)
-            raise UsageError(f"{', '.join(names)} and {last} do not apply to judges.")
+            raise UsageError(
+                f"{', '.join(names)} and {last} do not apply to judges.",
+                fix="Remove them: a judge reads answers, with the prompts of its rubric.",
+            )
 
     @classmethod
     def command_line_fields(cls) -> Mapping[str, OptionField]:

@@ -158,7 +158,7 @@ def _refuse_other(
     if rows:
         raise StoreError(
             f"{path} and an earlier file contain different sets of ratings named {rows[0]} ({table}).",
-            fix="Another program changed one of the files; omit it.",
+            fix=f"Another program changed one of the two. Leave out {path}, or the other one.",
         )
 
 

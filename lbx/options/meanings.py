@@ -61,3 +61,10 @@ RELATED = (
     ("--run", "--spec"),
 )
 """Options that do the work of one another in different commands: the message about a missing one names the others."""
+
+OTHER_COMMANDS = {
+    "--print-prompts": "`lbx prompts` shows the prompts of a run; it takes the same options.",
+    "--show-prompts": "`lbx prompts` shows the prompts of a run; it takes the same options.",
+    "--compare": "`lbx report RESULTS comparison --baseline RUN` compares runs, and `lbx parity` compares two models.",
+}
+"""{option that no command has: the command that does its work}."""

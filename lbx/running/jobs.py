@@ -57,6 +57,26 @@ class Agenda:
         return sum(self.samples_in(task) * self.iterations_of(task) for task in self.tasks)
 
 
+@dataclass(frozen=True, slots=True)
+class TaskQuestions:
+    """Numbers of a task's samples and of the documents that they are about."""
+
+    benchmark: str
+    task: str
+    samples: int
+    documents: int
+
+
+def count_questions(agenda: Agenda) -> list[TaskQuestions]:
+    """Count the selected samples and their documents. Reads the data. Raises BundleError if a file is damaged."""
+    counts = []
+    for task in agenda.tasks:
+        samples = agenda.benchmarks[task.benchmark].samples(agenda.bundle, task.name)
+        keys = [agenda.document_key(sample) for _, sample in agenda.selection.select(task, samples)]
+        counts.append(TaskQuestions(task.benchmark, task.name, len(keys), len(set(keys))))
+    return counts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Agenda):
     """An agenda with the loaded model that answers it.

@@ -24,14 +24,13 @@ from lbx.results.file.sessions import answer_lengths, history
 from lbx.running.answering import Asker
 from lbx.running.forecast.estimate import LEAST_S, Costs, costs_from
 from lbx.running.forecast.outlook import FreeMemory, Outlook, make_outlook, summary_lines
+from lbx.running.jobs import count_questions
 from lbx.running.models import card_of, load_to_forecast
 from lbx.running.preparing import for_other_model, make_works, resolve, retrieving
 from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.running.workers.pool import share_out
 
 log = logging.getLogger("lbx")
-
-_MEASURED = "percent of measuring the model's speed"
 
 
 def plan(
@@ -121,15 +120,16 @@ def _plan(
     backend, measurable = load_to_forecast(card, run.bundle)
     try:
         works = make_works(run, card, backend)
-        return make_outlook(
+        outlook = make_outlook(
             works,
             free=free,
             workers=workers,
             session_costs=_costs_in_file(results, works[0].row, workers),
             measure=measure_speed and measurable,
-            progress=functools.partial(listener.counted, "counted"),
-            measuring=functools.partial(listener.counted, _MEASURED),
+            progress=functools.partial(listener.counted, "Counting tokens", unit="samples"),
+            measuring=functools.partial(listener.counted, "Measuring speed", unit="%"),
         )
+        return replace(outlook, questions=count_questions(works[0]))
     finally:
         backend.close()
 
@@ -192,7 +192,7 @@ def forecast_run(
         least_s=LEAST_S,
     )
     if not workers:
-        ahead = functools.partial(ahead, measuring=functools.partial(listener.counted, _MEASURED))
+        ahead = functools.partial(ahead, measuring=functools.partial(listener.counted, "Measuring speed", unit="%"))
     outlook = asker.call(ahead)
     for line in summary_lines(outlook):
         log.info(line)

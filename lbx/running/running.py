@@ -289,7 +289,7 @@ def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
             selected = [(run.benchmarks[task.benchmark], task) for task in run.tasks]
 
             def progress(task: str, count: int, total: int) -> None:
-                listener.counted(f"{task}: chunks retrieved", count, total)
+                listener.counted(f"Retrieving chunks for {task}", count, total, "questions")
 
             retrieve_all(store, finder, run.bundle, selected, selection=run.selection, progress=progress)
             return run.with_retriever(finder, StoredChunks(store, finder.name))

@@ -175,7 +175,7 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
 
 
 def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _DocumentCosts:
-    progress = functools.partial(listener.counted, "counted")
+    progress = functools.partial(listener.counted, "Counting tokens", unit="samples")
     began = time.monotonic()
     loaded = _load(run, how) if how.tokens else None
     names = [task.full_name for task in run.tasks]

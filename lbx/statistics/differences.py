@@ -29,6 +29,10 @@ _LEAST_CLUSTERS = 8
 _POWER = 0.8
 _DRAWS, _SEED = 300, 20261128
 _MOST_CLUSTERS = 10**9
+ASSUMED_VARIANCE = 0.2
+"""Variance of the difference between two models' scores of a question: one of them is right on one question in five."""
+ASSUMED_CORRELATION = 0.2
+"""Correlation of the differences of two questions on one document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,56 @@ def difference(first: Estimate, second: Estimate) -> Difference:
             spread = math.sqrt(se**2 + largest * estimate.clusters / estimate.n)
         half = t_quantile(0.975, estimate.df) * skew * spread
         estimate = replace(estimate, low=estimate.value - half, high=estimate.value + half)
-        detectable = (t_quantile(0.975, estimate.df) + t_quantile(0.8, estimate.df)) * se
+        detectable = detectable_difference(estimate)
     return Difference(estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable, parts)
+
+
+def detectable_difference(interval: Interval, clusters: int | None = None, tests: float = 1.0) -> float | None:
+    """Difference that a t test finds in four of five cases; None if the spread is unknown.
+
+    Args:
+        interval: of a difference.
+        clusters: number of similar clusters; None for those of the interval.
+        tests: factor by which p is corrected (Holm).
+    """
+    if not interval.se or not interval.df:
+        return None
+    se, df = _error_of(interval, interval.clusters if clusters is None else clusters)
+    return (t_quantile(1 - LEVEL / tests / 2, df) + t_quantile(_POWER, df)) * se
+
+
+def clusters_to_detect(interval: Interval, size: float, tests: float = 1.0) -> int | None:
+    """Least number of similar clusters on which a difference of this size is found in four of five cases."""
+    if detectable_difference(interval) is None or size <= 0:
+        return None
+    least = fewest_clusters(tests)
+    return _least_number(lambda n: (detectable_difference(interval, n, tests) or math.inf) <= size, least)
+
+
+def fewest_clusters(tests: float = 1.0) -> int:
+    """Least number of clusters on which any difference can be significant.
+
+    Few clusters are compared by an exact test, with p of at least 2^(1 - clusters), which Holm's correction multiplies.
+    """
+    return next((n for n in range(2, FEW) if tests * 2.0 ** (1 - n) < LEVEL), FEW)
+
+
+def assumed_difference(
+    sizes: Sequence[tuple[int, int]], *, variance: float = ASSUMED_VARIANCE, correlation: float = ASSUMED_CORRELATION
+) -> Interval | None:
+    """Spread of the difference between two models' averages, assumed before there are answers; None for one cluster.
+
+    Args:
+        sizes: (samples, clusters) of each task; the average weighs tasks equally.
+        variance: of a sample's difference.
+        correlation: of the differences of two samples in one cluster.
+    """
+    samples, clusters = (sum(size[at] for size in sizes) for at in (0, 1))
+    if clusters <= len(sizes) or not all(n for n, _ in sizes):
+        return None
+    squares = sum(variance * (1 + (n / k - 1) * correlation) / n for n, k in sizes)
+    se = math.sqrt(squares) / len(sizes)
+    return Interval(0.0, None, None, se, clusters - len(sizes), samples, clusters, "assumed")
 
 
 def holm(ps: Sequence[float]) -> list[float]:

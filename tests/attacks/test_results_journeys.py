@@ -77,6 +77,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "rename": ("runs", "rename", "r.duckdb", "model", "other"),
     "import": ("import", "longbench", "qasper.jsonl", "--model-name", "m", "-o", "r.duckdb"),
     "browse": ("browse", "r.duckdb", *NO),
+    "check": ("check", "r.duckdb", "--run", "model", "--not-worse-than", "other"),
     "rate": ("rate", "r.duckdb", "--rater", "ann", "--questions", "all", *NO),
     "plan": ("plan", "-b", "bundle", "-m", "oracle.jsonl", "-t", "needle", "--no-measure-speed",
              "--history", "r.duckdb"),

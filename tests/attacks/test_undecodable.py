@@ -28,6 +28,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "run": (*RUN, "--no-plan", "-o", "out/new.duckdb"),
     "parity": ("oracle.jsonl", "oracle.jsonl", "-b", "bundle", "-t", "needle/single_en", "-n", "1"),
     "report": ("r.duckdb", "leaderboard"),
+    "check": ("r.duckdb", "--at-least", "longbench=1"),
     "show": ("r.duckdb", "longbench/qasper/0000"),
     "browse": ("r.duckdb", "--port", "0"),
     "sql": ("r.duckdb", "SELECT 1"),

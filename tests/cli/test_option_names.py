@@ -33,11 +33,11 @@ WORDS = {name: (command, name) if top.parts else (name,) for command, top in COM
 """{command: its words on the command line}."""
 NARROW = {**os.environ, "COLUMNS": "80"}  # TERMINAL_WIDTH would hold for the rest of the process: Typer reads it once
 GROUPS = {
-    "Measure": "doctor tasks models prompts plan run parity",
-    "Read": "report show browse sql",
+    "The six steps of the main job": "bundle verify unpack plan run report",
+    "Measure": "doctor tasks models prompts parity",
+    "Read": "check show browse sql",
     "Judges and people": "judge rate annotate",
     "Exchange": "import export score merge runs attest",
-    "Across the gap": "bundle verify unpack",
     "Cluster": "submit status",
 }
 
@@ -61,6 +61,7 @@ def test_help_shows_the_commands_in_groups(lbx: Lbx) -> None:
         done = lbx.process(*arguments, environment=NARROW)
         panels = re.split(r"╭─ (.+?) ─+╮", done.stdout + done.stderr)
         shown = dict(zip(panels[1::2], panels[2::2], strict=True))
+        assert [group for group in shown if group in GROUPS] == [*GROUPS], arguments
         for group, commands in GROUPS.items():
             assert re.findall(r"^│ (\w+) ", shown[group], re.MULTILINE) == commands.split(), arguments
 
@@ -237,6 +238,24 @@ def test_what_was_meant_is_offered(lbx: Lbx, results: Path, arguments: Any, mean
     done = lbx(*(results if word == "FILE" else word for word in arguments))
     assert done.returncode
     assert meant in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("show FILE --limit 1", "Did you mean --rows (List at most N answers)?"),
+        ("run -b b -m m -t t --history r.duckdb", "Did you mean --output (The results file; created if missing)?"),
+        ("score FILE --workers 0", "Did you mean --processes"),
+        ("report FILE --against GPT", "--published (Also show this published model"),
+        ("run -b b -m m -t t --modle x", "Did you mean --model"),
+        ("run -b b -m m -t t --print-prompts", "`lbx prompts` shows the prompts of a run"),
+    ],
+)
+def test_an_option_of_another_command_is_told_what_this_one_has(
+    lbx: Lbx, results: Path, words: str, meant: str
+) -> None:
+    command = words.replace("FILE", str(results)).split()
+    fails(lbx.process(*command), 2, "No such option", meant, f"lbx {command[0]} --help")
 
 
 def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

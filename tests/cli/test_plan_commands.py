@@ -49,16 +49,18 @@ def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path,
     assert 0 < expected["prefill_s"] < expected["total_s"]
     assert 0 < sum(expected["answer_tokens"].values()) <= found["total"]["new_tokens"]
     assert expected["basis"].startswith("a calibration of")
+    results = tmp_path / "results.duckdb"
+    dry = lbx.ok("run", *command[1:], "-o", results, "--dry-run", "--json")
+    assert json.loads(dry.stdout)["total"] == found["total"] and not results.exists()
     quick = lbx(*command, "--no-measure-speed")
     assert "Time: unknown" in quick.stdout
     assert "KV cache 6 MiB (1,536 bytes a token, 4,096 tokens)" in said(quick.stdout)
 
-    results = tmp_path / "results.duckdb"
     done = lbx.ok("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results)
     first = said(done.stderr)
-    assert f"To ask: {found['total']['samples']} prompts of {found['total']['prompt_tokens']:,} tokens" in first
+    assert f"{found['total']['samples']} prompts, {found['total']['prompt_tokens']:,} tokens in all, " in first
     assert "fits Time: about" in first
-    assert re.search(r"100%, [\d,]+ of [\d,]+ prompt tokens answered, 48 of 48 samples", first)
+    assert re.search(r"100%, [\d,]+ of [\d,]+ prompt tokens processed, 48 of 48 samples", first)
     (row,) = json.loads(lbx("report", results, "estimates", "--format", "json").stdout)
     assert (row["status"], row["session"], row["samples"]) == ("done", 1, 48)
     assert row["computed_prompt_tokens"] == row["planned_distinct_tokens"] == expected["computed_tokens"]
@@ -157,7 +159,7 @@ def test_a_run_need_not_plan(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Pa
     results, log = tmp_path / "results.duckdb", tmp_path / "elsewhere.txt"
     command = ("run", "--bundle", bundle, "--model", answers, "--tasks", ONE, "-o", results, "--log", log)
     done = lbx.ok(*command, "--no-plan", "--limit", 3)
-    assert "To ask" not in done.stderr
+    assert "tokens in all" not in done.stderr
     assert "100%, 3 of 3 samples" in done.stderr
     lbx(*command)
     assert [line.split(" ", 2)[2].split(",")[0] for line in log.read_text().splitlines()] == ["100%", "100%"]
@@ -187,3 +189,27 @@ def test_sessions_that_were_stopped_or_killed(lbx: Lbx, bundle: Path, answers: P
     assert rows(results, query) == [("interrupted", False, False, False), ("running", False, True, True)]
     assert lbx("run", "-b", bundle, "-m", model, "-t", "needle", "-o", results, "--limit", 1).returncode == 0
     assert [row[0] for row in rows(results, query)] == ["interrupted", "killed", "done"]
+
+
+def test_a_plan_says_what_the_questions_can_decide(
+    lbx: Lbx, bundle: Path, card: Path, answers: Path, tmp_path: Path
+) -> None:
+    """By a stated assumption, or by the differences between the runs of a results file."""
+    command = ("plan", "--bundle", bundle, "--model", card, "--tasks", "needle", "--no-measure-speed")
+    (few,) = json.loads(lbx.ok(*command, "--json").stdout)["decides"]
+    (many,) = json.loads(lbx.ok(*command, "--json", "--models", 10, "--margin", 5).stdout)["decides"]
+    assert (few["benchmark"], few["samples"]) == ("needle", 48) and 1 < few["documents"] <= 48
+    assert few["basis"].startswith("assumption: ") == many["basis"].startswith("assumption: ")
+    assert few["detectable"] < many["detectable"], "ten models make 45 pairs"
+    assert few["required"] > many["required"] > few["documents"], "five points need fewer documents than one"
+    shown = said(lbx.ok(*command).stdout)
+    assert "Smallest difference between 2 models that is found four times of five" in shown
+    assert f"{few['detectable']:.1f}" in shown and "assumption: the difference between two models" in shown
+    results = tmp_path / "pilot.duckdb"
+    always = tmp_path / "always.jsonl"
+    always.write_text('{"*": "1"}')
+    for model in (always, answers):
+        lbx.ok("run", "--bundle", bundle, "--model", model, "--tasks", "needle", "-o", results, "--no-plan")
+    (measured,) = json.loads(lbx.ok(*command, "--json", "--history", results).stdout)["decides"]
+    assert measured["basis"] == f"1 pair of runs of {results}"
+    assert measured["documents"] == few["documents"]

@@ -41,8 +41,8 @@ def test_a_run_has_bar_percent_samples_and_time_left_in_one_line(
     assert lines, shown.raw
     assert all(line.startswith("needle/single_") and cell_len(line) < columns - 1 for line in lines)
     assert all(("tokens/s computed" in line and "of memory" in line) == (columns == 200) for line in lines)
-    assert "prompt tokens answered" not in shown.raw, "the log's lines are for the log"
-    assert "prompt tokens answered" in (tmp_path / "r.duckdb.log").read_text()
+    assert "prompt tokens processed" not in shown.raw, "the log's lines are for the log"
+    assert "prompt tokens processed" in (tmp_path / "r.duckdb.log").read_text()
     assert not BAR.search(shown.text)
     assert f"16 answered, 0 failed; results in {tmp_path}/r.duckdb" in "".join(shown.lines), "a path without a break"
     assert all(shown.lines), "no empty line where the bar was"
@@ -113,7 +113,7 @@ def test_the_form_of_log_lines_is_fixed() -> None:
     """Scripts read them."""
     progress = RunProgress(212, 643, 3, 0.434, 1_234_567, 2_900_000, 1_402.6, 250.0, 6 << 30, None, "longbench/qasper")
     assert str(progress) == (
-        "43%, 1,234,567 of 2,900,000 prompt tokens answered, 212 of 643 samples (3 failed), 1,403 tokens/s computed, "
+        "43%, 1,234,567 of 2,900,000 prompt tokens processed, 212 of 643 samples (3 failed), 1,403 tokens/s computed, "
         "4 min left, 6.0 GiB of memory, longbench/qasper"
     )
     on_gpu = RunProgress(0, 9, 0, 0.0, 0, None, 0.0, None, 1 << 20, 2 << 30, "", ended=True)

@@ -55,7 +55,7 @@ def test_what_is_constant_becomes_the_caption_and_what_is_least_needed_goes_and_
     assert words([[row[at] for at in (0, 2, 3, 4, 5)] for row in ROWS]) <= set("\n".join(shown).split())
     assert max(map(len, shown)) <= 80
     narrow = text(Sheet("Board", BOARD, ROWS), 50)
-    assert "Too narrow for: scored, status of the run." in " ".join(narrow.split())
+    assert "Columns hidden (terminal too narrow): scored, status of the run." in " ".join(narrow.split())
     assert "interrupted" not in narrow and words([[row[0], row[2], row[4]] for row in ROWS]) <= set(narrow.split())
     assert narrow.count("─\n") == 1
     assert max(map(len, narrow.splitlines())) <= 50
@@ -71,10 +71,12 @@ def test_a_column_that_tells_rows_apart_stays() -> None:
     models, units = ("llama3-8b-instruct", "glm-4-9b-chat-1m"), ("words", "characters")
     rows = [[model, unit, "8", "45.97 ± 0.91"] for model in models for unit in units]
     shown = text(Sheet("Needles", columns, rows), 48)
-    assert set(units) <= set(shown.split()) and "Too narrow for: scored." in " ".join(shown.split())
+    assert set(units) <= set(shown.split()) and "Columns hidden (terminal too narrow): scored." in " ".join(
+        shown.split()
+    )
     assert max(map(len, shown.splitlines())) <= 48
     apart = [[f"{row[0]}-{number}", *row[1:]] for number, row in enumerate(rows)]
-    assert "Too narrow for: unit." in " ".join(text(Sheet("Needles", columns, apart), 48).split())
+    assert "Columns hidden (terminal too narrow): unit." in " ".join(text(Sheet("Needles", columns, apart), 48).split())
 
 
 @pytest.mark.parametrize("name", REPORTS)

@@ -137,4 +137,4 @@ def test_a_chart_as_png(results: Path, tmp_path: Path) -> None:
 def test_on_a_terminal_a_report_fits(results: Path) -> None:
     script = f"import lbx\nwith lbx.open_results({str(results)!r}) as results:\n    print(results.report('guards'))"
     shown = on_screen(script, columns=80, program=("-P", "-c"))
-    assert shown.code == 0 and "Too narrow for" in shown.text
+    assert shown.code == 0 and "Columns hidden (terminal too narrow)" in shown.text

@@ -195,10 +195,10 @@ def test_sessions_cover_plans_with_similar_prompts_and_batches() -> None:
 
 
 def test_the_basis_names_tasks_with_answers_of_unknown_length() -> None:
-    assert PRICES.basis_for(["a/b"], 9) == "us, with answers as long as they may be"
+    assert PRICES.basis_for(["a/b"], 9) == "us, an upper bound with every answer at its limit"
     known = replace(PRICES, answers={"a/b": 12.0})
     assert known.basis_for(["a/b"], 9) == "us"
-    assert known.basis_for(["a/b", "c/d"], 9) == "us, with answers of 1 of 2 tasks as long as they may be"
+    assert known.basis_for(["a/b", "c/d"], 9) == "us, an upper bound with every answer of 1 of 2 tasks at its limit"
     assert replace(PRICES, answers={"": 0.5}).basis_for(["a/b"], 9) == "us"
 
 

@@ -202,7 +202,11 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
 
 def _check_folder(folder: Path) -> None:
     if not (folder / "config.json").is_file():
-        raise BackendError(f"{folder} is not a Hugging Face model: it has no config.json.")
+        raise BackendError(
+            f"{folder} is not a Hugging Face model: it has no config.json.",
+            fix="For a .gguf file, set backend = 'llamacpp' in the card. Otherwise pass the folder that contains "
+            "config.json and the .safetensors files.",
+        )
     if not any(folder.glob("*.safetensors")):
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
         raise BackendError(

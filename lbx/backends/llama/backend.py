@@ -181,7 +181,7 @@ def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
         llama_cpp.llama_model_free(model)
         raise BackendError(
             f"{path} is not a decoder-only language model, the only kind that lbx runs on llama.cpp.",
-            fix="Choose another model. An embedding model needs backend = 'llamacpp_embedding' in its card.",
+            fix="Run another kind of model with the backend hf, from its Hugging Face folder, or on a server.",
         )
     return model
 

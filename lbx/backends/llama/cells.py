@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lbx.backends.llama.library import compute
+from lbx.backends.llama.library import FIX_MEMORY, compute
 from lbx.backends.llama.states import StatePort, state_records
 from lbx.base.errors import BackendError
 
@@ -475,7 +475,7 @@ class BatchInvariantCells(StatePort):
             count = min(step, GRAIN - at)
             self._batch.fill([self._token] * count, range(at, at + count), self._carrier, [])
             if compute(self._lib.llama_decode, self._context, self._batch.native):
-                raise BackendError("llama.cpp failed to compute a few tokens of the model's vocabulary.")
+                raise BackendError("llama.cpp failed to compute the first tokens of the KV cache.", fix=FIX_MEMORY)
         self._state = self.export_state(self._carrier, 0, GRAIN)
         self._positions = state_records(self._state)[:, 0]
         self._copy(self._carrier, self._filler, 0, GRAIN)

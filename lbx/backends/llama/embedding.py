@@ -16,7 +16,7 @@ from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
 from lbx.backends.headers import DeclaredWindow, declared_window
 from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
-from lbx.backends.llama.library import StepBatch, compute, load_llama_cpp, load_model, log
+from lbx.backends.llama.library import FIX_MEMORY, StepBatch, compute, load_llama_cpp, load_model, log
 from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.options import thread_count
@@ -120,8 +120,8 @@ class LlamaEmbedder:
         pointer = self._lib.llama_get_embeddings_seq(self._context, 0)
         if not pointer:
             raise BackendError(
-                f"llama.cpp returned no vector for {len(ids):,} tokens: {log.error_text()}.",
-                fix="The memory may be full: use shorter chunks (--chunk-tokens).",
+                f"{self.info.name}: llama.cpp returned no vector for {len(ids)} tokens: {log.error_text()}.",
+                fix=FIX_MEMORY,
             )
         return np.ctypeslib.as_array(pointer, shape=(self.info.dimensions,)).copy()
 

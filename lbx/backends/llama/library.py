@@ -270,6 +270,11 @@ def _mapped_files() -> list[str]:
 _thread = ThreadPoolExecutor(1, "llama.cpp")
 
 
+FIX_MEMORY = (
+    "If memory ran out (on a GPU: GPU memory), lower kv_cells, context_window or n_gpu_layers in the model card."
+)
+
+
 def compute(run: Callable[..., int], *arguments: Any) -> int:
     """Call ``llama_decode`` or ``llama_encode``; returns its code. Ctrl-C takes effect after the call."""
     with defer_signals():

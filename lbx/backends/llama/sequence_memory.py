@@ -20,7 +20,7 @@ from lbx.backends.llama.cells import (
     StackedCells,
 )
 from lbx.backends.llama.flash import BULK, FlashPrefill
-from lbx.backends.llama.library import StepBatch, compute, log
+from lbx.backends.llama.library import FIX_MEMORY, StepBatch, compute, log
 from lbx.base.errors import BackendError
 from lbx.engine.model import BulkExtend, Extend, MemoryFullError, MemoryTraits, check_items, check_number
 
@@ -131,8 +131,7 @@ class LlamaSequences:
         if failure:
             raise BackendError(
                 f"llama.cpp failed on {count} tokens of {len(items)} sequences: {failure}.",
-                fix="If memory ran out (on a GPU: GPU memory), lower kv_cells, context_window or n_gpu_layers in the "
-                "model card.",
+                fix=FIX_MEMORY,
             )
         return logits
 

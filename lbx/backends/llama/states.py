@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lbx.backends.llama.library import FIX_MEMORY
 from lbx.base.errors import BackendError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class StatePort:
         size = self._lib.llama_state_seq_get_size(self._context, self._carrier)
         state = np.empty(size, np.uint8)
         if not self._lib.llama_state_seq_get_data(self._context, _pointer(state), size, self._carrier):
-            raise BackendError("llama.cpp cannot read the keys and values of a sequence.")
+            raise BackendError("llama.cpp cannot copy keys and values out of its KV cache.", fix=FIX_MEMORY)
         if source != self._carrier:
             self._remove(self._carrier, -1, -1)
         return state
@@ -45,7 +46,7 @@ class StatePort:
     def import_state(self, state: NDArray[np.uint8], targets: Sequence[int]) -> None:
         """Import tokens into the first empty cells for these sequences."""
         if not self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), self._carrier):
-            raise BackendError("llama.cpp cannot write the keys and values of a sequence.")
+            raise BackendError("llama.cpp cannot copy keys and values into its KV cache.", fix=FIX_MEMORY)
         for target in targets:
             self._copy(self._carrier, target, 0, -1)
         self._remove(self._carrier, -1, -1)

@@ -146,7 +146,7 @@ class DataSource:
         """Return a file with official prompts or settings. Raises NoDataError if it is missing."""
         path = bundle.file(relative_path)
         if path is None:
-            raise self.missing_data_error(bundle, f"data/files/{relative_path} with the official settings")
+            raise self.missing_data_error(bundle, f"the official prompts and settings, data/files/{relative_path}")
         return path
 
     def missing_data_error(self, bundle: Bundle, description: str) -> NoDataError:

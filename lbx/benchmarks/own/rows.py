@@ -139,7 +139,7 @@ def samples_in(path: Path, benchmark: str, task: CustomTask) -> Iterator[Sample]
             raise entry_error(row.location, f"the id {sample.sample_id!r} is also used at {first_location}")
         yield sample
     if not seen:
-        raise entry_error(path, "it contains no questions")
+        raise entry_error(path, "it contains no questions", "Write one question in each row.")
 
 
 def _is_encodable(value: object) -> bool:

@@ -71,7 +71,7 @@ def lines(sheet: Sheet, width: int | None = None, *, ascii_only: bool = False) -
         left_out |= dict.fromkeys(table.left_out)
     notes = [*sheet.notes]
     if left_out:
-        notes.append(f"Too narrow for: {', '.join(left_out)}. --format csv has every column.")
+        notes.append(f"Columns hidden (terminal too narrow): {', '.join(left_out)}. --format csv has every column.")
     for note in notes:
         yield from _note(note, width)
     if notes:

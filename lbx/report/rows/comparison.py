@@ -190,7 +190,7 @@ def verdict(line: ComparisonRow, margin: float) -> str:
     if inside:
         return f"same within {margin:g}"
     needed = required_clusters(estimate, margin / 100, line.tests)
-    return f"undecided: {f'needs about {_size_text(line, _round_up(needed))}' if needed else _missing_spread(estimate)}"
+    return f"undecided: {f'needs about {_size_text(line, round_up(needed))}' if needed else _missing_spread(estimate)}"
 
 
 def _missing_spread(estimate: Difference) -> str:
@@ -208,11 +208,11 @@ def _size_text(line: ComparisonRow, clusters: int) -> str:
         return f"{clusters:,} questions"
     family = find_benchmark(line.benchmark)
     cluster = family.scoring.cluster_name if family and line.first.estimate.clustered else "document"
-    samples = _round_up(math.ceil(clusters * interval.n / interval.clusters - 1e-9))
+    samples = round_up(math.ceil(clusters * interval.n / interval.clusters - 1e-9))
     return f"{clusters:,} {cluster}s ({samples:,} {'samples' if cluster == 'question' else 'questions'})"
 
 
-def _round_up(count: int) -> int:
+def round_up(count: int) -> int:
     """Round up to two significant digits, as only the order of magnitude is meaningful."""
     step = int(10 ** max(len(str(count)) - 2, 0))
     return -(-count // step) * step

@@ -34,8 +34,8 @@ from lbx.report.report import COVERAGE, TWIN, WHO, PagePlace, Report
 from lbx.report.rows.comparison import compare_averages
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import find_benchmark, read_scores
-from lbx.statistics import FEW, LEVEL
-from lbx.statistics.differences import holm
+from lbx.statistics import LEVEL
+from lbx.statistics.differences import fewest_clusters, holm
 from lbx.statistics.estimates import t_tail
 
 _ALL_OF_IT = 0.99
@@ -239,15 +239,11 @@ def _leaderboard_notes(table: Table) -> list[str]:
 
 
 def describe_few_documents(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Describe that runs with one range of places have too few documents for any difference, or return "".
-
-    Few documents are compared by an exact test, with p of at least 2^(1 - documents), which Holm's correction
-    multiplies by the number of pairs.
-    """
+    """Describe that runs with one range of places have too few documents for any difference, or return ""."""
     documents, pairs = max((row.get("clusters") or 0 for row in rows), default=0), len(rows) * (len(rows) - 1) // 2
     if not pairs or not documents or any(row.get("place") != f"1-{len(rows)}" for row in rows):
         return ""
-    least = next((n for n in range(1, FEW) if pairs * 2.0 ** (1 - n) < LEVEL), FEW)
+    least = fewest_clusters(pairs)
     if documents >= least:
         return ""
     noun = next((row["cluster_by"] for row in rows if row.get("cluster_by")), "document")

@@ -95,6 +95,9 @@ def load_published() -> list[PublishedModel]:
     return [model for file in files for model in _parse_figures(file.read_text("utf-8"), str(file))]
 
 
+_FIX_LAYOUT = "Give it at least the columns benchmark, model, task and score_percent."
+
+
 def read_reference(path: Path) -> list[PublishedModel]:
     """Read a CSV file of published figures.
 
@@ -114,7 +117,7 @@ def _parse_figures(text: str, name: str) -> list[PublishedModel]:
         reader = csv.DictReader(stream)
         columns = frozenset(reader.fieldnames or ())
         if not columns:
-            raise UsageError(f"The reference file {name} is empty.")
+            raise UsageError(f"The reference file {name} is empty.", fix=_FIX_LAYOUT)
         layout = next((candidate for candidate in _LAYOUTS if columns.issuperset(candidate.columns)), None)
         a_line_a_row = columns >= _TASKS or (layout is not None and layout.several_rows)
         for row in reader:
@@ -147,7 +150,7 @@ def _figures(
     else:
         raise UsageError(
             f"The reference file {path} has an unknown layout. Its columns are {', '.join(sorted(columns))}.",
-            fix="Give it at least the columns benchmark, model, task and score_percent.",
+            fix=_FIX_LAYOUT,
         )
 
 
@@ -157,7 +160,7 @@ def _figure(text: str | None, name: str, line: int) -> Figure:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UsageError(f"{name}, line {line}: {text!r} is not a number.")
+        raise UsageError(f"{name}, line {line}: {text!r} is not a number.", fix="Write a score in percent, as 41.27.")
     return Figure(value, 10.0 ** int(Decimal(text or "").as_tuple().exponent))
 
 

@@ -113,7 +113,7 @@ def parse_statement(text: bytes) -> Statement:
     names = (predicate["createdAt"], predicate["lbxVersion"], predicate["salt"])
     subjects, runs = document["subject"], predicate["runs"]
     if not all(isinstance(name, str) for name in names) or not isinstance(subjects, list) or not isinstance(runs, list):
-        raise ValueError("has a value of the wrong type")
+        raise ValueError("has no text as createdAt, lbxVersion or salt, or no list as subject or runs")
     if len(subjects) != len(runs) or not runs:
         raise ValueError("does not have one subject for each run")
     statement = Statement(*names, [_parse_run(subject, run) for subject, run in zip(subjects, runs, strict=True)])

@@ -211,7 +211,10 @@ def _check_tables(connection: duckdb.DuckDBPyConnection, path: Path, *, read_onl
     version = schema_version(connection, RESULTS)
     empty = version is None and not connection.execute("FROM duckdb_tables()").fetchone()
     if empty and read_only:
-        raise StoreError(f"{path} is still empty.", fix="If a run has just started, try again in a moment.")
+        raise StoreError(
+            f"{path} is still empty.",
+            fix="If a run has just started, try again in a moment; otherwise give another file.",
+        )
     if version is None and not empty:
         raise StoreError(
             f"{path} is a DuckDB file, but not a results file of lbx.",

@@ -277,7 +277,7 @@ def score_by_bundle(
                 )
             tasks = _take_tasks(store, bundle, names)
             rules = Rescoring({name: BENCHMARKS[name] for name in names}, processes=processes)
-            progress = functools.partial(listener.counted, "outputs scored")
+            progress = functools.partial(listener.counted, "Scoring", unit="outputs")
             return NewScores(output, rescore(store, rules, progress, listener.said), tasks)
 
 

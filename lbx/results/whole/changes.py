@@ -58,7 +58,7 @@ def _refuse_journal(results: Path) -> None:
     if (journal := journal_of(results)).exists():
         raise StoreError(
             f"{journal} names runs of {results} in ratings that are not in the file yet.",
-            fix="Move them into the file first.",
+            fix="Move these ratings into the results file first.",
             command=as_command("lbx", "rate", results, "--collect"),
         )
 
@@ -236,9 +236,11 @@ def score_with(
     embedder = load_embedding_model(embedding, bundle, threads) if embedding and not is_stored else None
     stored = embedding if is_stored else None
     try:
-        similarities = Similarities(embedder, model=stored, progress=functools.partial(progress, "texts embedded"))
+        similarities = Similarities(
+            embedder, model=stored, progress=functools.partial(progress, "Embedding", unit="texts")
+        )
         rescoring = Rescoring(BENCHMARKS, run_ids, similarities, processes)
-        return rescore(store, rescoring, functools.partial(progress, "outputs scored"), listener.said)
+        return rescore(store, rescoring, functools.partial(progress, "Scoring", unit="outputs"), listener.said)
     finally:
         if embedder:
             embedder.close()

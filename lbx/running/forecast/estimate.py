@@ -95,7 +95,7 @@ class Costs:
         unknown = 0 if "" in self.answers else sum(task not in self.answers for task in tasks)
         if unknown:
             share = f" of {unknown} of {len(tasks)} tasks" if unknown < len(tasks) else ""
-            parts.append(f"with answers{share} as long as they may be")
+            parts.append(f"an upper bound with every answer{share} at its limit")
         return ", ".join(parts)
 
     def _has_prompts_as_long_as(self, longest_prompt: int) -> bool:

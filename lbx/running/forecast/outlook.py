@@ -22,7 +22,7 @@ from lbx.base.units import duration, format_count, size
 from lbx.engine.model import NO_LIMIT, BackendInfo
 from lbx.running.forecast.estimate import USUAL_S, Costs, TimeEstimate, calibrate, decode_capacity_of, estimate
 from lbx.running.forecast.run_plan import RunPlan, TaskPlan, ignore_progress, make_plan
-from lbx.running.jobs import JobSize, Work, reason_not_shared
+from lbx.running.jobs import JobSize, TaskQuestions, Work, reason_not_shared
 
 _PROC = Path("/proc")
 _QUERY_S = 10.0
@@ -183,6 +183,7 @@ class Outlook:
         in_characters: token counts are numbers of characters, because there is no tokenizer.
         sharing_problem: reason why prompts share no computation, as a clause; None if they do.
         dtype: number format of the computation, if the backend offers a choice.
+        questions: number of samples and documents of each task.
     """
 
     runs: Sequence[Sequence[TaskPlan]]
@@ -194,6 +195,7 @@ class Outlook:
     model: str = ""
     backend: str = ""
     dtype: str | None = None
+    questions: Sequence[TaskQuestions] = ()
 
     @property
     def tasks(self) -> list[TaskPlan]:
@@ -287,8 +289,8 @@ def summary_lines(outlook: Outlook) -> list[str]:
     tokens = "characters" if outlook.in_characters else "tokens"
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [
-        f"To ask: {format_count(total.samples, 'prompt')} of {total.prompt_tokens:,} {tokens}, "
-        f"{total.distinct_tokens:,} distinct ({total.shared_factor:.1f} times shared); "
+        f"{format_count(total.samples, 'prompt')}, {total.prompt_tokens:,} {tokens} in all, "
+        f"{total.distinct_tokens:,} of them distinct ({total.shared_factor:.1f} times shared); "
         f"{', '.join(spoilt) or 'none truncated'}"
     ]
     lines += sharing_lines(outlook)

@@ -1,0 +1,86 @@
+"""Command ``lbx check``."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import typer
+
+from lbx.base.columns import Column
+from lbx.base.errors import UsageError
+from lbx.cli.loading import split_names
+from lbx.cli.output import answer, answer_json
+from lbx.cli.read_options import CheckOptions
+from lbx.cli.tables import show_table
+from lbx.options.option import key_values
+from lbx.report.format.cells import cells
+from lbx.report.gates import Gate, Verdict, check_run
+from lbx.report.query import ALL, ReportQuery
+from lbx.report.report import Report
+from lbx.results import Table
+from lbx.results.scoring.reading import open_with_numbers
+
+_EXIT_CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.UNDECIDED: 4}
+
+
+def check(options: CheckOptions) -> None:
+    """Carry out ``lbx check``."""
+    least_scores = {name: _percent(name, text) for name, text in key_values("--at-least", options.at_least).items()}
+    if len(least_scores) < len(options.at_least):
+        raise UsageError("--at-least names a task twice.", fix="Give each task once.")
+    if not least_scores and not options.not_worse_than:
+        raise UsageError("There is nothing to check.", fix="Pass --at-least TASK=SCORE or --not-worse-than RUN.")
+    for option, value in (("--margin", options.margin), ("--tasks", options.tasks)):
+        if value and not options.not_worse_than:
+            raise UsageError(f"{option} needs --not-worse-than RUN.")
+    query = ReportQuery(
+        tasks=split_names("--tasks", options.tasks),
+        margin=ALL.margin if options.margin is None else options.margin,
+        baseline_file=options.baseline_file,
+        allow_different_settings=options.allow_different_settings,
+    )
+    others = [options.baseline_file] if options.baseline_file else []
+    with open_with_numbers(options.results, allowed_files=others) as store:
+        gate = check_run(store, options.run, least_scores, options.not_worse_than, query)
+    _show(gate, as_json=options.as_json)
+    if code := _EXIT_CODES[gate.verdict]:
+        raise typer.Exit(code)
+
+
+def _percent(name: str, text: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not (score == 0 or 1 <= score <= 100):
+        raise UsageError(
+            f"--at-least {name}={text}: the score must be in percent, from 1 to 100.", fix=f"For example: {name}=45."
+        )
+    return score
+
+
+def _show(gate: Gate, *, as_json: bool) -> None:
+    if as_json:
+        conditions = [condition.to_json() for condition in gate.conditions]
+        answer_json(json.dumps({"run": gate.run, "verdict": gate.verdict, "conditions": conditions}))
+        return
+    names = [column.name for column in _COLUMNS]
+    table = Table(names, [tuple(condition.to_json()[name] for name in names) for condition in gate.conditions])
+    show_table(gate.run, cells(Report("", gate.run, _COLUMNS), table))
+    for caution in dict.fromkeys(condition.caution for condition in gate.conditions if condition.caution):
+        answer(f"Caution: {caution}.")
+    answer(gate.verdict.capitalize())
+
+
+_COLUMNS = (
+    Column("task", "task"),
+    Column("condition", "condition"),
+    Column("n", "samples", "count"),
+    Column("clusters", "documents", "count"),
+    Column("value", "score or difference", "number"),
+    Column("low", "low, 90%", "number"),
+    Column("high", "high, 90%", "number"),
+    Column("verdict", "verdict"),
+    Column("reason", "reason", optional=True),
+)

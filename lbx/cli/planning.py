@@ -1,0 +1,96 @@
+"""Command ``lbx plan``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from lbx.base.units import duration, size
+from lbx.cli.measure_options import PlanOptions
+from lbx.cli.output import RunBar, answer_json, stdout
+from lbx.cli.tables import show_table
+from lbx.report.format.sheets import plain_columns
+from lbx.report.query import ALL
+from lbx.report.rows.comparison import round_up
+from lbx.results import Table
+from lbx.running.deciding import Resolution, resolutions
+from lbx.running.forecast.outlook import Outlook, comparison_line, memory_line, sharing_lines, sort_by_time, time_line
+from lbx.running.forecast.run_plan import TaskPlan
+from lbx.running.plan import plan_each
+
+
+def show_plan(options: PlanOptions) -> None:
+    """Carry out ``lbx plan``."""
+    with RunBar() as bar:
+        outlook, *alternatives = plan_each(
+            options.spec, options.alternatives, options.history, measure_speed=options.measure_speed, listener=bar
+        )
+    margin = ALL.margin if options.margin is None else options.margin
+    decides = list(resolutions(outlook.questions, options.models, margin, options.history))
+    if options.as_json:
+        document = (
+            outlook.to_json()
+            | {"decides": [resolution.to_json() for resolution in decides]}
+            | ({"alternatives": [other.to_json() for other in alternatives]} if alternatives else {})
+        )
+        answer_json(json.dumps(document, ensure_ascii=False))
+        return
+    show_outlook(outlook)
+    _show_resolutions(decides, options.models, margin)
+    if alternatives:
+        _show_comparison([outlook, *alternatives])
+
+
+def _show_resolutions(decides: Sequence[Resolution], models: int, margin: float) -> None:
+    names = ["benchmark", "documents", "questions", "found (points)", f"documents for {margin:g}", "basis"]
+    bases = list(dict.fromkeys(resolution.basis for resolution in decides))
+    rows = [
+        (
+            one.benchmark, f"{one.documents:,}", f"{one.samples:,}",
+            "none" if one.detectable is None else f"{one.detectable:.1f}",
+            "unknown" if one.required is None else f"{round_up(one.required):,}", f"[{bases.index(one.basis) + 1}]",
+        )
+        for one in decides
+    ]  # fmt: skip
+    show_table(
+        f"Smallest difference between {models} models that is found four times of five",
+        plain_columns(Table(names, rows)),
+    )
+    for number, basis in enumerate(bases, 1):
+        stdout().print(f"[{number}] {basis}", highlight=False)
+
+
+def show_outlook(outlook: Outlook) -> None:
+    title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
+    names = [
+        "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers (at most)",
+    ]  # fmt: skip
+    rows = [_row(task) for task in [*outlook.tasks, outlook.total]]
+    show_table(title, plain_columns(Table(names, rows)))
+    for line in sharing_lines(outlook):
+        stdout().print(line, highlight=False)
+    if outlook.memory.weights_bytes is not None:
+        stdout().print(memory_line(outlook.memory), highlight=False)
+    stdout().print(time_line(outlook.time), highlight=False)
+    stdout().print(f"Counted in {duration(outlook.counting_s)}", highlight=False)
+
+
+def _show_comparison(outlooks: Sequence[Outlook]) -> None:
+    names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x the fastest"]
+    ordered = sort_by_time(outlooks)
+    rows = [
+        (
+            outlook.model, outlook.backend, outlook.dtype or "", size(outlook.memory.weights_bytes),
+            duration(time.prefill_s), duration(time.decode_s), duration(time.total_s),
+            f"{time.total_s / ordered[0][1].total_s:.1f}",
+        )
+        for outlook, time in ordered
+    ]  # fmt: skip
+    show_table("The same run on this machine", plain_columns(Table(names, rows)))
+    stdout().print(comparison_line(outlooks), highlight=False)
+
+
+def _row(task: TaskPlan) -> tuple[str, ...]:
+    counts = (f"{n:,}" for n in (task.longest, task.truncated, task.refused, task.new_tokens))
+    before = (f"{n:,}" for n in (task.samples, task.prompt_tokens, task.distinct_tokens))
+    return (task.task, *before, f"{task.shared_factor:.2f}", *counts)

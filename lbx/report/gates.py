@@ -1,0 +1,213 @@
+"""Conditions on a run's scores (``lbx check``): each is passed, failed or undecided.
+
+A condition is passed or failed if a test at the 5% level says so: the 90% interval of the score, or of the difference
+from another run, is on one side of the threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from lbx.base.errors import UsageError
+from lbx.base.tables import nearest
+from lbx.base.units import format_count
+from lbx.report.pairs import ComparisonSide, RunScore, find_run
+from lbx.report.query import ReportQuery
+from lbx.report.rows.comparison import ComparisonRow, compare_runs, verdict
+from lbx.report.rows.revisions import open_baseline
+from lbx.results import Store
+from lbx.results.read.runs import only_run, run_names
+from lbx.results.scoring.score_columns import find_benchmark, read_scores
+from lbx.statistics.estimates import interval
+
+_LEVEL = 0.9
+"""Level of intervals whose ends are one-sided tests at the 5% level."""
+
+
+class Verdict(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Outcome of one condition.
+
+    Attributes:
+        task: benchmark or BENCHMARK/TASK.
+        condition: the condition in words.
+        n, clusters: number of samples and of documents.
+        value, low, high: score in percent, or difference in points, with its 90% interval.
+        reason: why it is undecided.
+        caution: possible differences between the two runs, other than their models.
+    """
+
+    task: str
+    condition: str
+    n: int
+    clusters: int
+    value: float
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    reason: str = ""
+    caution: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Outcomes of all conditions on a run."""
+
+    run: str
+    conditions: Sequence[Condition]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Failed if one condition is, else undecided if one is."""
+        verdicts = {condition.verdict for condition in self.conditions}
+        return next((v for v in (Verdict.FAILED, Verdict.UNDECIDED) if v in verdicts), Verdict.PASSED)
+
+
+def check_run(
+    store: Store, run: str | None, least_scores: Mapping[str, float], others: Sequence[str], query: ReportQuery
+) -> Gate:
+    """Check a run's scores.
+
+    Args:
+        run: None for the only run besides ``others``.
+        least_scores: {benchmark or BENCHMARK/TASK: least score in percent}.
+        others: runs that the run must not be worse than by ``query.margin``; of ``query.baseline_file``, if given.
+        query: its ``tasks`` are compared; without any, the average of each benchmark.
+
+    Raises:
+        UsageError: there is no such run or task, the runs answered different samples, or they differ in prompts or
+            settings and ``query.allow_different_settings`` is not set.
+    """
+    run = _find_run(store, run, () if query.baseline_file else others)
+    scores = _scores(store, run)
+    failed = _failed_samples(store, run)
+    conditions = [
+        _at_least(name, _find(name, scores, run), least, failed.get(name, 0)) for name, least in least_scores.items()
+    ]
+    for other in others:
+        conditions += _not_worse(store, run, other, query, scores=scores, failed=failed)
+    return Gate(run, conditions)
+
+
+def _find_run(store: Store, run: str | None, others: Sequence[str]) -> str:
+    if run is not None:
+        return find_run(store, run)
+    excluded = {find_run(store, other) for other in others}
+    rest = [name for name in run_names(store) if name not in excluded]
+    return rest[0] if len(rest) == 1 else only_run(store)
+
+
+def _scores(store: Store, run: str) -> dict[str, RunScore]:
+    """{benchmark or BENCHMARK/TASK: score} of a run."""
+    scores: dict[str, RunScore] = {}
+    for (_, benchmark), tasks in read_scores(store, {run}, outputs=True).items():
+        if family := find_benchmark(benchmark):
+            for score in ComparisonSide(family, tasks).numbers.values():
+                if score.level != "group":
+                    scores.setdefault(_full_name(benchmark, score), score)
+    return scores
+
+
+def _full_name(benchmark: str, score: RunScore) -> str:
+    return benchmark if score.level == "benchmark" else f"{benchmark}/{score.name}"
+
+
+def _find(name: str, scores: Mapping[str, RunScore], run: str) -> RunScore:
+    if name not in scores:
+        raise UsageError(f"{run} has no score of {name!r}.", fix=nearest(name, scores))
+    return scores[name]
+
+
+def _failed_samples(store: Store, run: str) -> dict[str, int]:
+    """{benchmark or BENCHMARK/TASK: number of samples without an answer}, without those that were never asked."""
+    failed: dict[str, int] = {}
+    sql = "SELECT benchmark, task, count(*) FROM generations WHERE run_id = ? AND error IS NOT NULL GROUP BY ALL"
+    for benchmark, task, count in store.query(sql, [run]).rows:
+        failed[f"{benchmark}/{task}"] = count
+        failed[benchmark] = failed.get(benchmark, 0) + count
+    return failed
+
+
+def _judge(low: float | None, high: float | None, threshold: float, reason: str, failed: int) -> tuple[Verdict, str]:
+    """Verdict on a value with this interval, and why it is undecided."""
+    if failed:
+        return Verdict.UNDECIDED, f"{format_count(failed, 'sample')} failed"
+    if low is not None and low >= threshold:
+        return Verdict.PASSED, ""
+    if high is not None and high < threshold:
+        return Verdict.FAILED, ""
+    return Verdict.UNDECIDED, reason
+
+
+def _at_least(name: str, score: RunScore, least: float, failed: int) -> Condition:
+    sure = interval(score.estimate, _LEVEL)
+    low, high = _percent(sure.low), _percent(sure.high)
+    reason = sure.method if low is None else f"{least:g} is inside the interval"
+    return Condition(
+        name, f"at least {least:g}", sure.n, sure.clusters, 100 * score.score, low, high,
+        *_judge(low, high, least, reason, failed),
+    )  # fmt: skip
+
+
+def _not_worse(
+    store: Store, run: str, other: str, query: ReportQuery, *, scores: Mapping[str, RunScore], failed: Mapping[str, int]
+) -> Iterator[Condition]:
+    query = ReportQuery(
+        runs=[run], baseline=other, baseline_file=query.baseline_file, margin=query.margin, tasks=query.tasks,
+        allow_different_settings=query.allow_different_settings,
+    )  # fmt: skip
+    if (opened := open_baseline(store, query)) is None and find_run(store, other) == run:
+        raise UsageError(f"{run} cannot be compared with itself.", fix="Pass another run with --not-worse-than.")
+    baseline = opened.names[run] if opened else find_run(store, other)
+    rows = {
+        _full_name(row.benchmark, row.second): row for row in compare_runs(store, query) if row.second.level != "group"
+    }
+    names = query.tasks or [name for name, row in rows.items() if row.second.level == "benchmark"]
+    if not names:
+        raise UsageError(
+            f"{run} and {other} have no benchmark in common.", fix="Check a run with answers to the same tasks."
+        )
+    theirs = _scores(store, baseline)
+    for name in names:
+        for side, its_scores in ((run, scores), (other, theirs)):
+            _find(name, its_scores, side)
+        row = rows[name]
+        counts = [interval(side.estimate).n for side in (scores[name], theirs[name])]
+        if any(count != row.difference.interval.n for count in counts):
+            raise UsageError(
+                f"{run} and {other} answered different samples of {name}: {counts[0]:,} and {counts[1]:,}, "
+                f"{row.difference.interval.n:,} of them in common.",
+                fix="Run both with the same --limit, --sample or --ids.",
+            )
+        yield _compare(name, other, row, query.margin, failed.get(name, 0))
+
+
+def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: int) -> Condition:
+    difference = row.difference
+    low, high = _percent(difference.low_90), _percent(difference.high_90)
+    text = verdict(row, margin)
+    reason = text.removeprefix("undecided: ") if "undecided" in text else f"{text}; perhaps by less than {margin:g}"
+    judged = _judge(low, high, -margin, reason, failed)
+    if text == "same outputs" and not failed:
+        judged = Verdict.PASSED, ""
+    return Condition(
+        name, f"not worse than {other} by {margin:g} points", difference.interval.n, difference.interval.clusters,
+        100 * difference.interval.value, low, high, *judged, row.caution,
+    )  # fmt: skip
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else 100 * value

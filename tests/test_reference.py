@@ -86,7 +86,8 @@ def check(path, names, exc):
         OddError: the file is odd.
     """
     why = "is odd" if names else "is even"
-    raise OddError(f"{path.name} {why}: {', '.join(map(str, names))}.", fix=_FIX, command=as_command("lbx", "run", path))
+    command = as_command("lbx", "run", path)
+    raise OddError(f"{path.name} {why}: {', '.join(map(str, names))}.", fix=_FIX, command=command)
 def make_error(where, what):
     return UsageError(f"{where}: {what}.", fix="Correct it.")
 def use(exc):

@@ -77,7 +77,7 @@ def metrics() -> str:
     for name, family in BENCHMARKS.items():
         tasks: dict[tuple[str, ...], list[str]] = {}
         for task in family.catalogue.names or ("single_en",):
-            sample = Sample(name, task, "0", "document", "Question?", ("A",), "en", _EXAMPLE_META)
+            sample = Sample(name, task, "0", "document", "Question?", ("A",), "en", meta=_EXAMPLE_META)
             tasks.setdefault(tuple(score.metric for score in family.score(sample, "answer")), []).append(task)
         for found, names in tasks.items():
             listed = "all tasks" if len(tasks) == 1 else ", ".join(map(code, _without_lengths(names)))

@@ -100,7 +100,15 @@ class HubSource:
 
 @dataclass(frozen=True, slots=True)
 class HttpsSource:
-    """File at an https address, pinned by its SHA-256; ``to`` is its path under data/files."""
+    """File at an https address, pinned by its SHA-256.
+
+    Attributes:
+        url: address of the file.
+        sha256: hash of the file, 64 lower-case hex digits.
+        to: path of the file under data/files.
+        licence: licence of the file.
+        allow: name of the file, if its format is unsafe.
+    """
 
     url: str
     sha256: str

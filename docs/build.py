@@ -1,8 +1,9 @@
 """Builds a site from the Markdown in this repository: ``just docs`` writes it to ``out/site``, to open from a disk;
-``python docs/build.py FOLDER`` writes it elsewhere.
+``python docs/build.py FOLDER`` writes it elsewhere. Each version of lbx has a folder in it; the first page lists them.
 
 Each page is plain HTML with one style sheet; links between the Markdown files become links between pages. A script adds
-search, with an index of all sections in ``search.js``; without scripts only search is missing.
+search, with an index of all sections in ``search.js``; without scripts only search is missing. ``llms.txt`` lists the
+pages for language models.
 """
 
 from __future__ import annotations
@@ -26,29 +27,75 @@ from lbx.base.version import __version__
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 CONTENTS: dict[str, list[str]] = {
-    "Start": ["README.md", "docs/getting-started.md", "docs/glossary.md"],
-    "Measure": [
+    "Tutorials": [
+        "README.md",
+        "docs/getting-started.md",
+        "docs/tutorial-bundler.md",
+        "docs/tutorial-officer.md",
+        "docs/tutorial-judge.md",
+        "docs/tutorial-cluster.md",
+    ],
+    "How-to guides": [
+        "docs/installation.md",
+        "docs/bundling.md",
+        "docs/officer.md",
+        "docs/container.md",
         "docs/running.md",
+        "docs/planning.md",
+        "docs/reasoning.md",
+        "docs/retrieval.md",
         "docs/ruler.md",
-        "docs/prompts.md",
-        "docs/models.md",
-        "docs/judging.md",
+        "docs/own-benchmark.md",
+        "docs/serving.md",
+        "docs/gpus.md",
+        "docs/quantised.md",
+        "docs/clusters.md",
+        "docs/reading-files.md",
+        "docs/managing-runs.md",
+        "docs/rescoring.md",
+        "docs/revisions.md",
+        "docs/checking.md",
+        "docs/browsing.md",
         "docs/judges.md",
         "docs/rating.md",
+        "docs/annotating.md",
+        "docs/sharing.md",
+        "docs/attesting.md",
+        "docs/exchange.md",
+        "docs/troubleshooting.md",
+    ],
+    "Explanation": [
+        "docs/prompts.md",
+        "docs/prefixes.md",
+        "docs/judging.md",
         "docs/intervals.md",
+        "docs/long-contexts.md",
         "docs/judge-numbers.md",
         "docs/leaderboards.md",
+        "docs/speed.md",
+        "SECURITY.md",
+    ],
+    "Reference": [
+        "docs/commands.md",
+        "docs/messages.md",
+        "docs/recipes.md",
         "docs/results.md",
-        "docs/exchange.md",
+        "docs/models.md",
+        "docs/columns.md",
         "docs/report-page.md",
         "docs/cookbook.md",
-        "docs/browsing.md",
-        "docs/annotating.md",
         "docs/python.md",
+        "docs/api.md",
+        "docs/glossary.md",
+        "tests/architectures.md",
     ],
-    "Cross the gap": ["docs/bundling.md", "docs/officer.md", "SECURITY.md"],
-    "Machines": ["docs/container.md", "docs/clusters.md", "tests/architectures.md", "docs/speed.md"],
-    "Extend": ["docs/own-benchmark.md", "docs/extending.md", "CONTRIBUTING.md", "CHANGELOG.md"],
+    "Project": [
+        "docs/stability.md",
+        "docs/tested.md",
+        "docs/extending.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+    ],
 }
 """The pages by section, in reading order. README.md is the first page."""
 _SITE_ONLY = re.compile(r"<!-- site: (\S+) -->\n")
@@ -269,9 +316,43 @@ def build(out: Path) -> list[Path]:
     for name in ("site.css", "site.js"):
         shutil.copy(ROOT / "docs" / name, out)
     (out / "search.js").write_text(search_index(made), "utf-8")
+    (out / "llms.txt").write_text(page_list(made), "utf-8")
     return written
 
 
+def page_list(pages: Mapping[str, RenderedPage]) -> str:
+    """Return the pages by section, each with its first sentence, in the form of llmstxt.org."""
+    lines = [f"# lbx {__version__}", "", f"> {first_sentence(pages['README.md'])}"]
+    for section, names in CONTENTS.items():
+        lines += ["", f"## {section}", ""]
+        lines += [
+            f"- [{pages[name].title}]({place(name)}): {first_sentence(pages[name])}" for name in names if name in pages
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def first_sentence(page: RenderedPage) -> str:
+    text = next((section.text for section in page.sections if section.text), "")
+    return re.split(r"(?<=[.:]) (?=[A-Z])", text, maxsplit=1)[0]
+
+
+def list_versions(site: Path) -> None:
+    """Write the first page of a site, with a link to each version in a folder of its own."""
+    versions = sorted(
+        (path.parent.name for path in site.glob("*/index.html")),
+        key=lambda name: [*map(int, re.findall(r"\d+", name))],
+        reverse=True,
+    )
+    items = "".join(f'<li><a href="{name}/index.html">lbx {name}</a></li>' for name in map(html.escape, versions))
+    (site / "index.html").write_text(
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>lbx: versions of the documentation</title>\n'
+        f"<h1>lbx: versions of the documentation</h1>\n<ul>{items}</ul>\n</html>\n",
+        "utf-8",
+    )
+
+
 if __name__ == "__main__":
-    site = build(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "out" / "site")
-    print(f"{len(site)} pages: {os.path.relpath(site[0])}")
+    site = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "out" / "site"
+    written = build(site / __version__)
+    list_versions(site)
+    print(f"{len(written)} pages: {os.path.relpath(written[0])}")

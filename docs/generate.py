@@ -1,4 +1,4 @@
-"""Generates documentation from the code: option tables, model cards, the digest of the views, the table of columns.
+"""Generates documentation from the code: pages of the reference, option tables, model cards, the digest of the views.
 
     python docs/generate.py            write the files
     python docs/generate.py --check    list outdated files, and exit with 1 if there are any
@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.markup import render
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lbx.backends.cards import KINDS, OPTIONS, Chat, Weights
 from lbx.base.records import Sampling
 from lbx.cli.main import load_command
@@ -30,6 +29,10 @@ from lbx.results import Store
 from lbx.results.file import contents
 from lbx.results.schema import SCHEMA_VERSION
 from lbx.results.views import VIEWS
+from tools.reference.commands import commands_page, option_tables
+from tools.reference.messages import messages_page
+from tools.reference.python_api import python_page
+from tools.reference.tables import columns_page, recipes_page
 
 ROOT = Path(__file__).resolve().parent.parent
 MEANINGS = ROOT / "docs" / "schema.toml"
@@ -209,30 +212,6 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def command_table(name: str) -> str:
-    """Return a command's options as Markdown tables, one for each panel of --help."""
-    command = load_command(name)
-    panels: dict[str, list[str]] = {}
-    for option in command.params:
-        if (
-            option.name in ("help", "help_all")
-            or option.param_type_name != "option"
-            or not getattr(option, "help", None)
-        ):
-            continue
-        spelled = ", ".join(f"`{text}`" for text in (*option.opts, *option.secondary_opts))
-        value = "" if option.is_flag else f" {option.metavar or ''}".rstrip()
-        default = option.default
-        plain = default is not None and default is not False and not option.is_flag and default not in ((), "")
-        text = render(option.help).plain + (f" Default: {getattr(default, 'value', default)}." if plain else "")
-        panel = getattr(option, "rich_help_panel", None) or "Options"
-        panels.setdefault(panel, []).append(f"| {spelled}{value} | {cell(text)} |")
-    return "\n\n".join(
-        f"**{panel}**\n\n" + "\n".join(["| option | description |", "|---|---|", *rows])
-        for panel, rows in panels.items()
-    )
-
-
 def architectures() -> str:
     """Return the totals of tests/architectures.md in a sentence."""
     lines = (ROOT / "tests" / "architectures.md").read_text("utf-8").splitlines()
@@ -252,7 +231,7 @@ SITE_TABLES: dict[str, Callable[[], str]] = {"schema": schema}
 """Tables that appear only on the site, each in place of ``<!-- site: NAME -->``."""
 REGIONS: dict[str, Callable[[], str]] = {
     "architectures": architectures,
-    **{f"options-{name}": lambda name=name: command_table(name) for name in ("run", "rate")},  # type: ignore[misc]
+    **{f"options-{name}": lambda name=name: option_tables(load_command(name)) for name in ("run", "rate")},  # type: ignore[misc]
     **{f"options-{name}": lambda kind=kind: option_table(kind.options) for name, kind in KINDS.items()},  # type: ignore[misc]
     "keys-weights": lambda: key_table(Weights),
     "keys-chat": lambda: key_table(Chat),
@@ -268,6 +247,11 @@ def views_digest() -> str:
 
 
 FILES: dict[str, Callable[[], str]] = {
+    "docs/api.md": python_page,
+    "docs/columns.md": columns_page,
+    "docs/commands.md": commands_page,
+    "docs/messages.md": messages_page,
+    "docs/recipes.md": recipes_page,
     "lbx/results/views.sha256": views_digest,
     "models/example.toml": example_card,
     "models/example-endpoint.toml": endpoint_card,

@@ -431,9 +431,12 @@ def _weights(values: Mapping[str, Any], card: Path, name: str = "weights") -> We
             "inside the bundle.",
         )
     if ".." in Path(values.get("file", "")).parts:
-        raise UsageError(f"{location} file = {values['file']!r} points outside the model's folder.")
+        raise UsageError(
+            f"{location} file = {values['file']!r} points outside the model's folder.",
+            fix="Name a file in the folder, without `..`.",
+        )
     if values.get("revision") and not values.get("repo"):
-        raise UsageError(f"{location} revision requires repo.")
+        raise UsageError(f"{location} revision requires repo.", fix="Add the repository, or remove revision.")
     return Weights(
         path=card.parent / expand_user(Path(values["path"])) if values.get("path") else None,
         bundle=values.get("bundle", ""),
@@ -454,7 +457,10 @@ def _chat(table: Mapping[str, Any], card: Path) -> Chat:
         try:
             template = read_input(file, TABLE_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as exc:
-            raise UsageError(f"{location} template_file {file} cannot be read: {exc}.") from exc
+            raise UsageError(
+                f"{location} template_file {file} cannot be read: {exc}.",
+                fix="It is a UTF-8 file, relative to the card's folder.",
+            ) from exc
     return Chat(
         enabled=table.get("enabled", True),
         template=template,

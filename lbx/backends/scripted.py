@@ -174,7 +174,9 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         text = read_input(path, LARGE).decode("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"The table of answers {path} cannot be read: {exc}.") from exc
+        raise UsageError(
+            f"The table of answers {path} cannot be read: {exc}.", fix="It is a file of JSON lines, in UTF-8."
+        ) from exc
     pieces = list(enumerate(text.split("\n"), start=1)) if path.suffix == ".jsonl" else [(1, text)]
     for number, piece in pieces:
         if not piece.strip():
@@ -183,5 +185,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             row = json.loads(piece)
         except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
-            raise UsageError(f"{location} not valid JSON: {exc}.") from exc
+            raise UsageError(
+                f"{location} not valid JSON: {exc}.", fix='Write one object on each line: {"key": "*", "text": "..."}.'
+            ) from exc
         yield location, check_type(row, dict, location)

@@ -120,7 +120,10 @@ def hash_tokenizer(tokenizer: Tokenizer, path: Path) -> str:
     try:
         contents = [read_input(file, TOKENIZER_BYTES) for file in vocabulary_files(path)]
     except OSError as exc:
-        raise BackendError(f"The tokenizer in {path} cannot be read: {exc.strerror or exc}.") from exc
+        raise BackendError(
+            f"The tokenizer in {path} cannot be read: {exc.strerror or exc}.",
+            fix="Check that its files are regular files that you may read.",
+        ) from exc
     digests = [hashlib.sha256(content) for content in contents]
     if len(digests) == 1:
         return digests[0].hexdigest()
@@ -183,7 +186,9 @@ class _TokenizerBackend:
     eos_ids: frozenset[int] = frozenset()
 
     def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> NoReturn:
-        raise DoesNotFitError(f"{self.info.model} has no weights and cannot answer.")
+        raise DoesNotFitError(
+            f"{self.info.model} has no weights and cannot answer.", fix="Add its weights to the card."
+        )
 
     def takes_system(self) -> bool:
         return False
@@ -262,7 +267,10 @@ class CountingBackend:
         Raises:
             DoesNotFitError: always.
         """
-        raise DoesNotFitError(f"{self.info.model} was loaded only to count tokens and cannot answer.")
+        raise DoesNotFitError(
+            f"{self.info.model} was loaded only to count tokens and cannot answer.",
+            fix="Free memory, or choose a smaller model or context window, and load it again.",
+        )
 
     def takes_system(self) -> bool:
         return False

@@ -74,7 +74,7 @@ def test_standard_tools_check_the_signature_and_the_rows(folder: Path) -> None:
     """With the lines of the documentation, for a file of one run."""
     attest(folder / "results.duckdb", folder / "key", "first")
     (folder / "signers").write_text(f'lab namespaces="lbx-results" {(folder / "key.pub").read_text()}')
-    page = Path(__file__).parents[2] / "docs" / "results.md"
+    page = Path(__file__).parents[2] / "docs" / "attesting.md"
     (lines,) = (block for block in blocks(page) if block.startswith("zcat "))
     done = subprocess.run(["bash", "-ec", lines], cwd=folder, capture_output=True, text=True, check=False)
     assert 'Good "lbx-results" signature for lab' in done.stdout, done.stderr

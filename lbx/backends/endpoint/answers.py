@@ -114,7 +114,7 @@ def read_reply(body: Mapping[str, Any], wall_s: float, *, budget: int | None = N
     if finish in _FAILED:
         raise BackendError(f"The server did not finish the answer ({finish}).", fix=_REMEDIES.get(finish, _CHECK_LOG))
     if not isinstance(text, str | None) or not isinstance(reasoning, str | None) or (text is None and not message):
-        raise BackendError(f"The server's answer is not text: {str(choice)[:200]}.")
+        raise BackendError(f"The server's answer is not text: {str(choice)[:200]}.", fix=_CHECK_LOG)
     cached = count_of(table_of(usage.get("prompt_tokens_details")).get("cached_tokens"))
     prefill_s, decode_s = (_seconds_of(timings.get(name)) for name in ("prompt_ms", "predicted_ms"))
     if prefill_s is None or decode_s is None:

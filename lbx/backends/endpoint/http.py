@@ -290,7 +290,10 @@ class Server:
                 "of the server.",
             ) from exc
         if not isinstance(document, dict):
-            raise BackendError(f"The server {self.url} answered {self._excerpt(response.text)!r}, not a JSON object.")
+            raise BackendError(
+                f"The server {self.url} answered {self._excerpt(response.text)!r}, not a JSON object.",
+                fix="Check the card's url, which ends in /v1 for most servers.",
+            )
         return document
 
     def is_alive(self) -> bool:
@@ -453,7 +456,8 @@ def _key(variable: str) -> str:
         )
     if not key.isascii() or not key.isprintable():
         raise UsageError(
-            f"The key in the environment variable {variable} has characters that HTTP headers cannot contain."
+            f"The key in the environment variable {variable} has characters that HTTP headers cannot contain.",
+            fix="Set it again, without line breaks, quotation marks of an editor or letters with accents.",
         )
     return key
 

@@ -73,7 +73,7 @@ class HfBackend:
     def sequences(self) -> HfSequences | HfCopies:
         """The model's memory, always the same one."""
         if self._model is None:
-            raise BackendError(f"The model {self.info.model} is closed.")
+            raise BackendError(f"The model {self.info.model} is closed.", fix="Load it again.")
         if self._memory is None:
             self._memory = self._make_memory()
         return self._memory

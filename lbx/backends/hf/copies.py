@@ -116,7 +116,7 @@ class HfCopies:
         if not items:
             return []
         if self._model is None:
-            raise BackendError(f"The model {self._name} is closed.")
+            raise BackendError(f"The model {self._name} is closed.", fix="Load it again.")
         if (free := self.max_cells - self.used_cells) < tokens:
             raise MemoryFullError(
                 f"The memory of {self._name} is full: {tokens} more tokens are needed, but only "

@@ -65,7 +65,7 @@ class SentenceTransformersEmbedder:
         import numpy as np
 
         if self._model is None:
-            raise BackendError(f"The embedding model {self.info.name} is closed.")
+            raise BackendError(f"The embedding model {self.info.name} is closed.", fix="Load it again.")
         clean = [encodable(text) for text in texts]
         prompt = self._prompts[query]
         vectors = np.zeros((len(clean), self.info.dimensions), np.float32)
@@ -216,7 +216,10 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
                 fix=f"Use a model with classes of {_OWN}* only, or its GGUF file on llama.cpp.",
             )
         if PurePosixPath(subfolder).is_absolute() or ".." in PurePosixPath(subfolder).parts:
-            raise BackendError(f"{path} refers to a folder outside the model: {subfolder}.")
+            raise BackendError(
+                f"{path} refers to a folder outside the model: {subfolder}.",
+                fix="Do not trust this model; compare the file with its source (for a bundle: lbx verify).",
+            )
     return {subfolder or "." for _, subfolder in modules if (folder / subfolder).is_dir()}
 
 
@@ -248,7 +251,10 @@ def _load_model(folder: Path, options: SentenceTransformersOptions, device: str,
                 },
             )
     except ImportError as exc:  # sentence-transformers is installed: the model needs another library
-        raise BackendError(f"The embedding model in {folder} needs another library: {first_line(exc)}") from exc
+        raise BackendError(
+            f"The embedding model in {folder} needs another library: {first_line(exc)}",
+            fix="Install the library that the message names.",
+        ) from exc
     except Exception as exc:  # safetensors and tokenizers raise bare classes of their own; all mean "not loadable"
         raise BackendError(
             f"The embedding model in {folder} cannot be loaded: {first_line(exc)}",

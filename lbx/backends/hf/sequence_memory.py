@@ -172,7 +172,7 @@ class HfSequences:
         if not items:
             return []
         if self._model is None:
-            raise BackendError(f"The model {self._name} is closed.")
+            raise BackendError(f"The model {self._name} is closed.", fix="Load it again.")
         free = self.max_cells - self._table.used
         if free < tokens:
             raise MemoryFullError(

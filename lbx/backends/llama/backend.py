@@ -75,7 +75,7 @@ class LlamaBackend:
 
     def sequences(self) -> LlamaSequences:
         if self._model is None:
-            raise BackendError(f"The model {self.info.model} is closed.")
+            raise BackendError(f"The model {self.info.model} is closed.", fix="Load it again.")
         return self._memory
 
     def close(self) -> None:

@@ -147,7 +147,10 @@ class SlidingCells(PlainCells):
         state = (ctypes.c_uint8 * size)()
         written = self._lib.llama_state_seq_get_data_ext(self._context, state, size, sequence, windows)
         if not written or not self._lib.llama_state_seq_set_data_ext(self._context, state, size, sequence, windows):
-            raise BackendError("llama.cpp cannot copy the state of layers with sliding attention.")
+            raise BackendError(
+                "llama.cpp cannot copy the state of layers with sliding attention.",
+                fix="The memory may be full: lower kv_cells or max_sequences in the model card's [options].",
+            )
 
 
 class StackedCells(PlainCells):

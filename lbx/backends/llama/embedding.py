@@ -70,7 +70,7 @@ class LlamaEmbedder:
         import numpy as np
 
         if self._model is None:
-            raise BackendError(f"The embedding model {self.info.name} is closed.")
+            raise BackendError(f"The embedding model {self.info.name} is closed.", fix="Load it again.")
         prefix = self._options.query_prefix if query else self._options.document_prefix
         tokens = [self._tokens(prefix + text) for text in texts]
         vectors = np.zeros((len(tokens), self.info.dimensions), np.float32)

@@ -47,7 +47,10 @@ def check_gguf(path: Path) -> None:
             with open_input(part) as stream:
                 magic = stream.read(len(_MAGIC))
         except OSError as exc:
-            raise BackendError(f"The model file {part} cannot be read: {exc.strerror}.") from exc
+            raise BackendError(
+                f"The model file {part} cannot be read: {exc.strerror}.",
+                fix="Check that it is a regular file that you may read.",
+            ) from exc
         if magic != _MAGIC:
             start = f"it begins with {magic!r}" if magic else "it is empty"
             raise BackendError(

@@ -230,7 +230,7 @@ class LlamaSequences:
 
     def _begin(self) -> None:
         if self._is_closed:
-            raise BackendError("The model is closed.")
+            raise BackendError("The model is closed.", fix="Load it again.")
         self._settle()
         if self._context is None or self._size != self._requested_size:
             self._recreate_context()

@@ -57,7 +57,7 @@ class LlamaTokenizer:
     @property
     def _vocab(self) -> Any:
         if self._open_vocab is None:
-            raise BackendError("The model of this tokenizer is closed.")
+            raise BackendError("The model of this tokenizer is closed.", fix="Load it again.")
         return self._open_vocab
 
     def close(self) -> None:
@@ -287,7 +287,10 @@ def tokenize(llama_cpp: Any, vocab: Any, text: str, *, add_special: bool, specia
         if count >= 0:
             return list(tokens[:count])
         if -count <= room or count == -(2**31):
-            raise BackendError(f"llama.cpp cannot tokenize a text of {len(data)} bytes.")
+            raise BackendError(
+                f"llama.cpp cannot tokenize a text of {len(data):,} bytes.",
+                fix="The model file may be damaged: compare it with its source (for a bundle: lbx verify).",
+            )
         room = -count
 
 

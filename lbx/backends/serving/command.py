@@ -60,7 +60,10 @@ class ServerCommand:
         if not words or not words[0]:
             raise UsageError("--serve has no command.", fix=f"For example: {_EXAMPLE}.")
         if len(words) > _MOST_WORDS:
-            raise UsageError(f"--serve has {len(words):,} words; the limit is {_MOST_WORDS:,}.")
+            raise UsageError(
+                f"--serve has {len(words):,} words; the limit is {_MOST_WORDS:,}.",
+                fix="Write the command into a script, and pass --serve 'SCRIPT {port}'.",
+            )
         if _ASSIGNMENT.match(words[0]):
             raise UsageError(
                 f"--serve begins with the assignment {words[0]!r}, which only a shell understands.",

@@ -164,7 +164,7 @@ class ModelServer:
         """Start the server and wait until it is ready."""
         with self._starting:
             if self._closing.is_set():
-                raise EndpointError("The run has ended.")
+                raise EndpointError("The run has ended.", fix="Run the same command again to continue.")
             if self._process and self._process.stdin:
                 self._process.stdin.close()
             self._process = start_supervised(self._words, self.log_file, _QUIET)
@@ -177,7 +177,7 @@ class ModelServer:
                     "If it needs more time to load the model, raise --serve-timeout.",
                 )
             if self._closing.wait(_POLL_S):
-                raise EndpointError("The run has ended.")
+                raise EndpointError("The run has ended.", fix="Run the same command again to continue.")
         self._check_running()
         self._ready_at = time.monotonic()
 
@@ -278,7 +278,9 @@ def _reserve_port(port: int | None, host: str) -> tuple[socket.socket, int]:
         candidate = choose(_FIRST_PORT, _first_ephemeral())
         if reservation := _reserve(host, candidate):
             return reservation, candidate
-    raise UsageError("--serve: no free port was found on this machine.")
+    raise UsageError(
+        "--serve: no free port was found on this machine.", fix="Give a port in the command in place of {port}."
+    )
 
 
 def _first_ephemeral() -> int:

@@ -340,7 +340,10 @@ def _translate_errors(download: Download, progressed: Callable[[], bool]) -> Ite
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
             raise TransientError(describe_error(exc), has_progressed=progressed()) from exc
-        raise FetchError(f"{download.label} cannot be downloaded from {download.url}: {exc}.") from exc
+        raise FetchError(
+            f"{download.label} cannot be downloaded from {download.url}: {exc}.",
+            fix="Correct the address in the recipe, or the mirror's (--hub, --mirror).",
+        ) from exc
     except OSError as exc:
         raise FetchError(
             f"{download.label} cannot be stored: {exc}.", fix="Free some space, or choose another folder with -o."
@@ -382,7 +385,10 @@ def _check_status(response: httpx2.Response, download: Download) -> None:
             f"{download.label} does not exist: {download.url} answered {status}.",
             fix="Correct the recipe or the mirror's address.",
         )
-    raise FetchError(f"{download.label} cannot be downloaded: {download.url} answered {status}.")
+    raise FetchError(
+        f"{download.label} cannot be downloaded: {download.url} answered {status}.",
+        fix="Open the address in a browser to see what it needs, or use a mirror (--hub, --mirror).",
+    )
 
 
 _ENVIRONMENT = {

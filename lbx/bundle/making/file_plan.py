@@ -244,7 +244,10 @@ def _local_files(source: PathSource) -> dict[str, Path]:
     root = source.full_path
     if root.is_file():
         if source.repo or source.files:
-            raise UsageError(f"{source.origin}: {source.path} is a file, but repo and files need a folder.")
+            raise UsageError(
+                f"{source.origin}: {source.path} is a file, but repo and files need a folder.",
+                fix="Set path to its folder, or replace repo and files by to.",
+            )
         return {root.name: root}
     if not root.is_dir():
         raise UsageError(
@@ -258,13 +261,18 @@ def _local_files(source: PathSource) -> dict[str, Path]:
             if path.is_dir() and not path.is_symlink():
                 continue
             if not path.is_file():
-                raise UsageError(f"{source.origin}: {path} is a link to a folder, or neither a file nor a folder.")
+                raise UsageError(
+                    f"{source.origin}: {path} is a link to a folder, or neither a file nor a folder.",
+                    fix="Replace it by a copy, or move it out of the folder.",
+                )
             by_name[path.relative_to(root).as_posix()] = path
     return by_name
 
 
 def _raise_error(error: OSError) -> None:
-    raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
+    raise UsageError(
+        f"{error.filename} cannot be read: {error.strerror}.", fix="Allow it to be read, or move it out of the folder."
+    ) from error
 
 
 def _hash_files(paths: Sequence[Path], progress: Progress) -> dict[Path, LocalFile]:

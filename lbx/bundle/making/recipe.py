@@ -68,9 +68,14 @@ class HubSource:
     """Files of a repository on the Hugging Face hub.
 
     Attributes:
-        files: glob patterns that must each match a file; if ``files`` and ``optional`` are empty, all files are taken.
+        repo: name of the repository, such as "THUDM/LongBench".
+        type: "dataset" or "model".
+        revision: branch, tag or commit.
+        files: glob patterns that must each match a file; "*" also matches "/". If ``files`` and ``optional`` are
+            empty, all files are taken.
         optional: patterns that need not match.
         licence: licence if the hub does not state it.
+        allow: names or paths of files of unsafe formats, such as code and pickles, that the bundle may contain.
     """
 
     repo: str
@@ -95,7 +100,15 @@ class HubSource:
 
 @dataclass(frozen=True, slots=True)
 class HttpsSource:
-    """File at an https address, pinned by its SHA-256; ``to`` is its path under data/files."""
+    """File at an https address, pinned by its SHA-256.
+
+    Attributes:
+        url: address of the file.
+        sha256: hash of the file, 64 lower-case hex digits.
+        to: path of the file under data/files.
+        licence: licence of the file.
+        allow: name of the file, if its format is unsafe.
+    """
 
     url: str
     sha256: str
@@ -122,7 +135,13 @@ class PathSource:
     """Local file or folder, placed under data/files (``to``) or packed as a hub snapshot (``repo``).
 
     Attributes:
-        path: path as written in the recipe; recorded in the bundle.
+        path: file or folder of this machine, relative to the recipe; recorded in the bundle.
+        to: path under data/files; this or ``repo`` is required.
+        repo: name of the hub repository that the folder becomes a snapshot of.
+        type: "dataset" or "model", with ``repo``.
+        files: glob patterns of the files to take; all files if empty.
+        licence: licence of the files.
+        allow: names or paths of files of unsafe formats that the bundle may contain.
         folder: folder of the recipe; ``path`` is relative to it.
         names: the only files below ``path``, without patterns.
     """
@@ -228,8 +247,8 @@ def read_image(path: Path) -> list[dict[str, str]]:
     return images
 
 
-_REQUIRED = {"hub": ("repo", "type"), "https": ("url", "sha256", "to"), "path": ("path",)}
-_NOT_IN_TOML = ("origin", "folder", "names")
+REQUIRED = {"hub": ("repo", "type"), "https": ("url", "sha256", "to"), "path": ("path",)}
+NOT_IN_TOML = ("origin", "folder", "names")
 _LISTS = ("files", "optional", "allow")
 _MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*")
 _OUTSIDE_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -333,7 +352,7 @@ def _recipe_of_card(card: ModelCard, path: Path) -> Recipe:
             weights.repo, "model", weights.revision or "main", files=files, optional=optional, origin=location
         )
     except ValueError as exc:
-        raise UsageError(f"{location}: {exc}") from exc
+        raise UsageError(f"{location}: {exc}", fix="Correct the card's repo or revision.") from exc
     return Recipe(name, f"The model {card.name}", (source,))
 
 
@@ -366,8 +385,8 @@ def _parse_source(entry: Any, path: Path, number: int) -> BundleSource:
     if not isinstance(kind, str) or kind not in KINDS:
         problem = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
         raise UsageError(f"{location} {problem}.", fix=nearest(str(kind), KINDS))
-    keys = {f.name: list if f.name in _LISTS else str for f in fields(KINDS[kind]) if f.name not in _NOT_IN_TOML}
-    _check(entry, {"kind": str, **keys}, _REQUIRED[kind], f"{location}:")
+    keys = {f.name: list if f.name in _LISTS else str for f in fields(KINDS[kind]) if f.name not in NOT_IN_TOML}
+    _check(entry, {"kind": str, **keys}, REQUIRED[kind], f"{location}:")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items() if k != "kind"}
     if kind == "path":
         values["folder"] = path.parent

@@ -24,6 +24,7 @@ from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Evidence, ManifestE
 from lbx.bundle.disk import Progress, Tally, in_parallel, read_blocks, silent
 from lbx.bundle.names import find_unsafe_content, needs_content_check, unsafe_format
 from lbx.bundle.receiving.trusted_archive import (
+    CHECK_DISK,
     VolumeResult,
     allowed_files,
     damage_error,
@@ -110,7 +111,7 @@ def verify(
         with open_archive(archive, trust, progress or silent, unsafe=unsafe) as reading:
             reading.read_payload(discard, "verify", progress or silent)
     except OSError as exc:
-        raise BundleError(f"Cannot read {archive}: {exc}.") from exc
+        raise BundleError(f"Cannot read {archive}: {exc}.", fix=CHECK_DISK) from exc
     return _report(
         archive,
         reading.contents,
@@ -160,7 +161,7 @@ def verify_folder(
         results = dict(zip((entry.path for entry in entries), in_parallel(work, entries, tally), strict=True))
         problems += [problem for path in contents.entries for problem in results[path]]
     except OSError as exc:
-        raise BundleError(f"Cannot read {root}: {exc}.") from exc
+        raise BundleError(f"Cannot read {root}: {exc}.", fix=CHECK_DISK) from exc
     if problems:
         raise damage_error(root, problems, "Unpack the archive again.")
     return _report(root, contents, clock, any(signed.trusted for signed in signatures), signatures=signatures)
@@ -273,7 +274,7 @@ def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: boo
             results = in_parallel(lambda entry: compare_file(root / entry.path, entry, tally), younger, tally)
             problems = [problem for wrong in results for problem in wrong]
     except OSError as exc:
-        raise BundleError(f"Cannot read {root}: {exc}.") from exc
+        raise BundleError(f"Cannot read {root}: {exc}.", fix=CHECK_DISK) from exc
     if problems:
         raise damage_error(root, problems, _UNPACK_AGAIN)
     hashed = f", and hashes of the {len(younger):,} younger than the manifest" if younger else ""

@@ -40,6 +40,8 @@ from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
 from lbx.bundle.volumes import SUMS, split_name, volume_name
 
+CHECK_DISK = "Check its permissions, and its disk or network mount."
+"""Remedy for a file that the system cannot read."""
 _SUMS_LIMIT = 1 << 20
 _ZIP_READ_LIMIT = 64 << 20
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -653,7 +655,7 @@ def open_archive(
             archive_files = archive_files if sums else replace(archive_files, sums=None)
             reading = TrustedArchive(archive_files, reader, signatures, trust, progress, unsafe=unsafe)
         except OSError as exc:
-            raise BundleError(f"Cannot read {archive}: {exc}.") from exc
+            raise BundleError(f"Cannot read {archive}: {exc}.", fix=CHECK_DISK) from exc
         yield reading
 
 

@@ -147,9 +147,14 @@ def _arguments(parameters: list[inspect.Parameter]) -> list[str]:
             arguments.append("*")
         star = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" * (parameter.kind is parameter.VAR_KEYWORD)
         kind = "" if parameter.annotation is parameter.empty else f": {_spell(parameter.annotation)}"
-        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        default = "" if parameter.default is parameter.empty else f" = {_value(parameter.default)}"
         arguments.append(f"{star}{parameter.name}{kind}{default}")
     return arguments
+
+
+def _value(default: object) -> str:
+    """Return a default as text; a function is its name, since its representation has an address."""
+    return default.__name__ if inspect.isfunction(default) else repr(default)
 
 
 def sections(docstring: str | None) -> Iterator[tuple[str, str]]:
@@ -222,7 +227,7 @@ def _fields(cls: type) -> list[tuple[str, str, str, str]]:
         defaults = {field.name: _default(field) for field in dataclasses.fields(cls)}
     else:
         kinds = inspect.get_annotations(cls)
-        defaults = {name: code(repr(value)) for name, value in getattr(cls, "_field_defaults", {}).items()}
+        defaults = {name: code(_value(value)) for name, value in getattr(cls, "_field_defaults", {}).items()}
     return [
         (code(name), code(_spell(kind)), defaults.get(name, ""), prose(sentence(meanings.get(name, ""))))
         for name, kind in kinds.items()
@@ -232,7 +237,7 @@ def _fields(cls: type) -> list[tuple[str, str, str, str]]:
 
 def _default(field: dataclasses.Field[Any]) -> str:
     if field.default is not dataclasses.MISSING:
-        return code(repr(field.default))
+        return code(_value(field.default))
     if field.default_factory is dataclasses.MISSING:
         return "required"
     return code(repr(field.default_factory())) if field.default_factory in (dict, list) else "made on creation"

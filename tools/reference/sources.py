@@ -172,7 +172,7 @@ class Scope:
             case ast.Name(id=name):
                 return self._name(node, name)
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in _REASONS:
-                return "{cause}" if attribute == "cause" else "{reason}"
+                return "{reason}" if attribute in ("args", "msg", "strerror") else _placeholder(attribute)
             case ast.Attribute(value=value, attr="name" | "path" | "value"):
                 return self._text(value) if not _is_self(value) else "{" + node.attr + "}"
             case ast.Attribute(attr=attribute):

@@ -42,9 +42,9 @@ def check(options: CheckOptions) -> None:
     )
     others = [options.baseline_file] if options.baseline_file else []
     with open_with_numbers(options.results, allowed_files=others) as store:
-        checked = check_run(store, options.run, least_scores, options.not_worse_than, query)
-    _show(checked, as_json=options.as_json)
-    if code := _EXIT_CODES[checked.verdict]:
+        outcome = check_run(store, options.run, least_scores, options.not_worse_than, query)
+    _show(outcome, as_json=options.as_json)
+    if code := _EXIT_CODES[outcome.verdict]:
         raise typer.Exit(code)
 
 
@@ -60,17 +60,17 @@ def _percent(name: str, text: str) -> float:
     return score
 
 
-def _show(checked: CheckedRun, *, as_json: bool) -> None:
+def _show(outcome: CheckedRun, *, as_json: bool) -> None:
     if as_json:
-        conditions = [condition.to_json() for condition in checked.conditions]
-        answer_json(json.dumps({"run": checked.run, "verdict": checked.verdict, "conditions": conditions}))
+        conditions = [condition.to_json() for condition in outcome.conditions]
+        answer_json(json.dumps({"run": outcome.run, "verdict": outcome.verdict, "conditions": conditions}))
         return
     names = [column.name for column in _COLUMNS]
-    table = Table(names, [tuple(condition.to_json()[name] for name in names) for condition in checked.conditions])
-    show_table(checked.run, cells(Report("", checked.run, _COLUMNS), table))
-    for caution in dict.fromkeys(condition.caution for condition in checked.conditions if condition.caution):
+    table = Table(names, [tuple(condition.to_json()[name] for name in names) for condition in outcome.conditions])
+    show_table(outcome.run, cells(Report("", outcome.run, _COLUMNS), table))
+    for caution in dict.fromkeys(condition.caution for condition in outcome.conditions if condition.caution):
         answer(f"Caution: {caution}.")
-    answer(checked.verdict.capitalize())
+    answer(outcome.verdict.capitalize())
 
 
 _COLUMNS = (

@@ -15,13 +15,13 @@ from lbx.cli.read_options import CheckOptions
 from lbx.cli.tables import show_table
 from lbx.options.option import key_values
 from lbx.report.format.table_cells import cells
-from lbx.report.gates import Gate, Verdict, check_run
+from lbx.report.gates import CheckedRun, GateVerdict, check_run
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.report import Report
 from lbx.results import Table
 from lbx.results.scoring.reading import open_with_numbers
 
-_EXIT_CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.UNDECIDED: 4}
+_EXIT_CODES = {GateVerdict.PASSED: 0, GateVerdict.FAILED: 1, GateVerdict.UNDECIDED: 4}
 
 
 def check(options: CheckOptions) -> None:
@@ -42,9 +42,9 @@ def check(options: CheckOptions) -> None:
     )
     others = [options.baseline_file] if options.baseline_file else []
     with open_with_numbers(options.results, allowed_files=others) as store:
-        gate = check_run(store, options.run, least_scores, options.not_worse_than, query)
-    _show(gate, as_json=options.as_json)
-    if code := _EXIT_CODES[gate.verdict]:
+        outcome = check_run(store, options.run, least_scores, options.not_worse_than, query)
+    _show(outcome, as_json=options.as_json)
+    if code := _EXIT_CODES[outcome.verdict]:
         raise typer.Exit(code)
 
 
@@ -60,17 +60,17 @@ def _percent(name: str, text: str) -> float:
     return score
 
 
-def _show(gate: Gate, *, as_json: bool) -> None:
+def _show(outcome: CheckedRun, *, as_json: bool) -> None:
     if as_json:
-        conditions = [condition.to_json() for condition in gate.conditions]
-        answer_json(json.dumps({"run": gate.run, "verdict": gate.verdict, "conditions": conditions}))
+        conditions = [condition.to_json() for condition in outcome.conditions]
+        answer_json(json.dumps({"run": outcome.run, "verdict": outcome.verdict, "conditions": conditions}))
         return
     names = [column.name for column in _COLUMNS]
-    table = Table(names, [tuple(condition.to_json()[name] for name in names) for condition in gate.conditions])
-    show_table(gate.run, cells(Report("", gate.run, _COLUMNS), table))
-    for caution in dict.fromkeys(condition.caution for condition in gate.conditions if condition.caution):
+    table = Table(names, [tuple(condition.to_json()[name] for name in names) for condition in outcome.conditions])
+    show_table(outcome.run, cells(Report("", outcome.run, _COLUMNS), table))
+    for caution in dict.fromkeys(condition.caution for condition in outcome.conditions if condition.caution):
         answer(f"Caution: {caution}.")
-    answer(gate.verdict.capitalize())
+    answer(outcome.verdict.capitalize())
 
 
 _COLUMNS = (

@@ -48,7 +48,8 @@ def _show_resolutions(decides: Sequence[Resolution], models: int, margin: float)
         (
             one.benchmark, f"{one.documents:,}", f"{one.samples:,}",
             "none" if one.detectable is None else f"{one.detectable:.1f}",
-            "unknown" if one.required is None else f"{round_up(one.required):,}", f"[{bases.index(one.basis) + 1}]",
+            "unknown" if one.least_documents is None else f"{round_up(one.least_documents):,}",
+            f"[{bases.index(one.basis) + 1}]",
         )
         for one in decides
     ]  # fmt: skip

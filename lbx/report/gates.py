@@ -28,7 +28,7 @@ _LEVEL = 0.9
 """Level of intervals whose ends are one-sided tests at the 5% level."""
 
 
-class Verdict(StrEnum):
+class GateVerdict(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     UNDECIDED = "undecided"
@@ -54,7 +54,7 @@ class Condition:
     value: float
     low: float | None
     high: float | None
-    verdict: Verdict
+    verdict: GateVerdict
     reason: str = ""
     caution: str = ""
 
@@ -63,22 +63,22 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class CheckedRun:
     """Outcomes of all conditions on a run."""
 
     run: str
     conditions: Sequence[Condition]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> GateVerdict:
         """Failed if a condition failed, else undecided if a condition is undecided, else passed."""
         verdicts = {condition.verdict for condition in self.conditions}
-        return next((v for v in (Verdict.FAILED, Verdict.UNDECIDED) if v in verdicts), Verdict.PASSED)
+        return next((v for v in (GateVerdict.FAILED, GateVerdict.UNDECIDED) if v in verdicts), GateVerdict.PASSED)
 
 
 def check_run(
     store: Store, run: str | None, least_scores: Mapping[str, float], others: Sequence[str], query: ReportQuery
-) -> Gate:
+) -> CheckedRun:
     """Check a run's scores by conditions.
 
     Args:
@@ -99,7 +99,7 @@ def check_run(
     ]
     for other in others:
         conditions += _not_worse(store, run, other, query, scores=scores, failed=failed)
-    return Gate(run, conditions)
+    return CheckedRun(run, conditions)
 
 
 def _find_run(store: Store, run: str | None, others: Sequence[str]) -> str:
@@ -141,15 +141,17 @@ def _failed_samples(store: Store, run: str) -> dict[str, int]:
     return failed
 
 
-def _judge(low: float | None, high: float | None, threshold: float, reason: str, failed: int) -> tuple[Verdict, str]:
+def _judge(
+    low: float | None, high: float | None, threshold: float, reason: str, failed: int
+) -> tuple[GateVerdict, str]:
     """Return the verdict on a value with this interval, and the reason if it is undecided."""
     if failed:
-        return Verdict.UNDECIDED, f"{format_count(failed, 'sample')} failed"
+        return GateVerdict.UNDECIDED, f"{format_count(failed, 'sample')} failed"
     if low is not None and low >= threshold:
-        return Verdict.PASSED, ""
+        return GateVerdict.PASSED, ""
     if high is not None and high < threshold:
-        return Verdict.FAILED, ""
-    return Verdict.UNDECIDED, reason
+        return GateVerdict.FAILED, ""
+    return GateVerdict.UNDECIDED, reason
 
 
 def _at_least(name: str, score: RunScore, least: float, failed: int) -> Condition:
@@ -202,7 +204,7 @@ def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: i
     reason = text.removeprefix("undecided: ") if "undecided" in text else f"{text}; perhaps by less than {margin:g}"
     judged = _judge(low, high, -margin, reason, failed)
     if text == "same outputs" and not failed:
-        judged = Verdict.PASSED, ""
+        judged = GateVerdict.PASSED, ""
     return Condition(
         name, f"not worse than {other} by {margin:g} points", difference.interval.n, difference.interval.clusters,
         100 * difference.interval.value, low, high, *judged, row.caution,

@@ -40,7 +40,7 @@ class Resolution:
 
     Attributes:
         detectable: difference in points that a comparison finds in four of five cases; None for too few documents.
-        required: least number of documents on which a difference of the margin is found in four of five cases.
+        least_documents: least number of documents on which a difference of the margin is found in four of five cases.
         basis: origin of the spread of differences.
     """
 
@@ -48,7 +48,7 @@ class Resolution:
     samples: int
     documents: int
     detectable: float | None
-    required: int | None
+    least_documents: int | None
     basis: str
 
     def to_json(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.layout import Bundle
 from lbx.base.records import Request
 from lbx.engine.prefix import PrefixPlan, plan_prefixes
-from lbx.engine.sampling import ends_by_name
+from lbx.engine.sampling import find_end_tokens
 
 BACKENDS = ("hf", "llamacpp")
 TASKS = ("quality", "tpo", "coursera")
@@ -91,7 +91,7 @@ def prepare_job(args: argparse.Namespace, temporary: Path) -> tuple[Job, list[Re
     cards = write_cards(folder, threads=args.threads, dtype=args.dtype, device="cpu")
     job = _job(args, requests, weights, cards)
     if args.smollm2:
-        job = replace(job, window=window, never=sorted(ends_by_name(tokenizer.control_tokens)))
+        job = replace(job, window=window, never=sorted(find_end_tokens(tokenizer.control_tokens)))
     return job, requests, tokenizer
 
 

@@ -32,7 +32,7 @@ from bench.inputs import link_tree, write_cards
 from bench.vllm_server import PYTHON
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.units import format_count
-from lbx.engine.sampling import ends_by_name
+from lbx.engine.sampling import find_end_tokens
 
 QUESTION_TOKENS = 60
 VOCABULARY = 40_000
@@ -134,7 +134,7 @@ def _add_documents(
 ) -> tuple[list[str], Job]:
     """Append random documents, a group for each length and count; returns the groups' labels as well."""
     source = random.Random(0)
-    ends = ends_by_name(tokenizer.control_tokens)
+    ends = find_end_tokens(tokenizer.control_tokens)
     tokens = [token for token in range(VOCABULARY) if token not in ends]
     prompts, groups, labels = list(job.prompts), [len(job.prompts)], [f"L-Eval coursera, {len(job.prompts)} questions"]
     for length in lengths:

@@ -35,7 +35,7 @@ from bench.contest import Answer, Job, pin, table
 from bench.vllm_server import VllmServer
 from lbx.backends.hf.library import prepare_environment
 from lbx.base.units import format_count
-from lbx.engine.model import Extend
+from lbx.engine.model import SequenceExtension
 
 ATTENTION, PRODUCTS, OTHER = "attention", "matrix products", "other"
 PREFILL, DECODE, BETWEEN = "prefill", "decode", "between"
@@ -110,11 +110,11 @@ class PassMeter:
         extend: of the memory.
     """
 
-    def __init__(self, extend: Callable[[Sequence[Extend]], Any]) -> None:
+    def __init__(self, extend: Callable[[Sequence[SequenceExtension]], Any]) -> None:
         self.costs = {PREFILL: PhaseCost(), DECODE: PhaseCost()}
         self._extend = extend
 
-    def extend(self, items: Sequence[Extend]) -> Any:
+    def extend(self, items: Sequence[SequenceExtension]) -> Any:
         before = _now()
         result = self._extend(items)
         phase = DECODE if all(len(item.tokens) == 1 for item in items) else PREFILL

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from lbx.options.run_spec import RunSpec as RunSpec
     from lbx.report.notebook import open_results as open_results
     from lbx.results.whole.changes import score as score
+    from lbx.running.execution import run as run
     from lbx.running.plan import plan as plan
-    from lbx.running.running import run as run
 
 _WHERE = {
     "LbxError": "lbx.base.errors",
@@ -37,7 +37,7 @@ _WHERE = {
     "RunSpec": "lbx.options.run_spec",
     "open_results": "lbx.report.notebook",
     "plan": "lbx.running.plan",
-    "run": "lbx.running.running",
+    "run": "lbx.running.execution",
     "score": "lbx.results.whole.changes",
     "unpack": "lbx.bundle",
     "verify": "lbx.bundle",

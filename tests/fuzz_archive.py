@@ -67,7 +67,7 @@ class Fuzzer:
         (folder / "z.zip").unlink()
         self._base = unpack(seal(folder / "base", members(data)), folder / "unpacked").root
         key = make_key(folder)
-        known, anyone = Trust.of(key.with_suffix(".pub")), Trust(allow_unsigned=True)
+        known, anyone = Trust.from_key_file(key.with_suffix(".pub")), Trust(allow_unsigned=True)
         kinds = [
             (data, known, {"key": key}),
             (data, known, {"key": key, "volume_size": 6000}),

@@ -33,7 +33,7 @@ from bench.gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, p
 from bench.inputs import Shape, link_bundle, make_config, make_gguf, make_hf, make_requests, write_cards
 from bench.vllm_profile import PassMeter
 from lbx.backends.scripted import ByteTokenizer
-from lbx.engine.model import Extend
+from lbx.engine.model import SequenceExtension
 from lbx.report.reports import REPORTS
 from lbx.results import Store
 from tests import page_parts
@@ -65,7 +65,7 @@ def test_speed_ups_are_carried_on_by_amdahls_law():
 def test_passes_are_measured_by_phase():
     meter = PassMeter(lambda items: sum(len(item.tokens) for item in items))
     for lengths in ([5, 1], [1, 1], [1]):
-        assert meter.extend([Extend(0, [7] * length, False) for length in lengths]) == sum(lengths)
+        assert meter.extend([SequenceExtension(0, [7] * length, False) for length in lengths]) == sum(lengths)
     assert {phase: cost[:2] for phase, cost in meter.costs.items()} == {"prefill": (1, 6), "decode": (2, 3)}
 
 

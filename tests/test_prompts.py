@@ -516,7 +516,7 @@ def test_white_space_around_a_message_is_the_templates_business(lead: str, words
     text = lead + words.strip() + trail
     wrapped = Wrapper(ByteTokenizer(), template).wrap(text, chat=True)
     assert wrapped.text == template.render(text)
-    assert wrapped.text[wrapped.begin :].startswith(wrapped.content + "</s>A:")
+    assert wrapped.text[wrapped.user_start :].startswith(wrapped.user_text + "</s>A:")
 
 
 def test_a_message_whose_white_space_changes_the_frame_fails_alone() -> None:

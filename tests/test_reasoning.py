@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.engine.reasoning import KNOWN, THINK, ReasoningMarks, choose_marks, opens_reasoning, split_reasoning
+from lbx.engine.reasoning import KNOWN_MARKS, THINK, ReasoningMarks, choose_marks, opens_reasoning, split_reasoning
 
-BRACKETS, HARMONY = KNOWN[1], KNOWN[-1]
+BRACKETS, HARMONY = KNOWN_MARKS[1], KNOWN_MARKS[-1]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_messages_of_channels(text: str, reasoning: str | None, answer: str) -> 
         ("{{ m.split('</think>')[-1] }}", BRACKETS, None, THINK),
         ("{{ '[THINK]' }}", THINK, None, BRACKETS),
         ("<|start|>assistant<|channel|>analysis<|message|>", (), None, HARMONY),
-        ("{{ '<|turn>model\\n<|channel>thought\\n<channel|>' }}", (), None, KNOWN[3]),
+        ("{{ '<|turn>model\\n<|channel>thought\\n<channel|>' }}", (), None, KNOWN_MARKS[3]),
         ("{{ messages }}", BRACKETS, None, BRACKETS),
         (None, ("[THINK]",), None, THINK),
         ("{{ '<think>' }}", THINK, ("<a>", "<b>"), ReasoningMarks("<a>", "<b>")),

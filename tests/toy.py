@@ -13,7 +13,15 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
 from lbx.engine.decoding import Decoding
-from lbx.engine.model import NO_LIMIT, BackendInfo, Extend, MemoryFullError, MemoryTraits, check_items, check_number
+from lbx.engine.model import (
+    NO_LIMIT,
+    BackendInfo,
+    MemoryFullError,
+    MemoryTraits,
+    SequenceExtension,
+    check_extensions,
+    check_sequence,
+)
 
 VOCABULARY = 258
 EOS = 257
@@ -50,7 +58,7 @@ class ToyMemory:
     fails_on: int | None = None
     computed: int = 0
     most_cells: int = 0
-    passes: list[tuple[Extend, ...]] = field(default_factory=list)
+    passes: list[tuple[SequenceExtension, ...]] = field(default_factory=list)
     sequences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     limit: int | None = None
     _cell: int = 0
@@ -72,7 +80,7 @@ class ToyMemory:
             self.limit = cells
 
     def length(self, sequence: int) -> int:
-        check_number(sequence, self.max_sequences)
+        check_sequence(sequence, self.max_sequences)
         return len(self.sequences.get(sequence, ()))
 
     @property
@@ -96,8 +104,8 @@ class ToyMemory:
             raise MemoryFullError("the memory is full")
         self.sequences = after
 
-    def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
-        added = check_items(items, self.max_sequences, self.max_step)
+    def extend(self, items: Sequence[SequenceExtension]) -> list[np.ndarray | None]:
+        added = check_extensions(items, self.max_sequences, self.max_step)
         if not items:
             return []
         if any(self.fails_on in item.tokens for item in items):
@@ -126,7 +134,7 @@ class ToyMemory:
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for sequence in (source, *targets):
-            check_number(sequence, self.max_sequences)
+            check_sequence(sequence, self.max_sequences)
         if source in targets or not (0 if self.forks_anywhere else self.length(source)) <= length <= self.length(
             source
         ):
@@ -136,7 +144,7 @@ class ToyMemory:
         self._take({target: list(self.sequences.get(source, ())[:length]) for target in targets})
 
     def drop(self, sequence: int) -> None:
-        check_number(sequence, self.max_sequences)
+        check_sequence(sequence, self.max_sequences)
         self.sequences.pop(sequence, None)
 
 

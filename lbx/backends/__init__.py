@@ -1,4 +1,4 @@
-"""Backends run models: ``load(resolve_model(...))`` returns one and imports its library only then.
+"""Backends, which run models: ``load(resolve_model(...))`` returns a backend, and imports its library only then.
 
 ``load_embedder(resolve_embedder(...))`` returns an embedding model in the same way.
 """
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def load(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) -> Backend:
-    """Load the card's model.
+    """Load the model of a card.
 
     Args:
         debug: pass the library's own log to stderr.

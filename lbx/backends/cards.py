@@ -1,4 +1,4 @@
-r"""Model cards: a TOML file with the place of a model's weights and its settings; and the backends that run them.
+r"""Model cards, TOML files with the location of a model's weights and settings, and the registry of backends.
 
 name = "qwen3-8b"                 shown in reports; default: the card's file name
 backend = "llamacpp"              llamacpp, hf, scripted or endpoint
@@ -19,14 +19,14 @@ temperature = 0.6
 
 [options]                         of the backend: see lbx/backends/*/options.py
 
-A model behind a server (backend = "endpoint") has its url and name under [options] and no [weights]; [tokenizer], with
-the keys of [weights], gives the place of the model's tokenizer.
+For a model on a server (backend = "endpoint"), [options] contains url and name, and there is no [weights];
+[tokenizer], with the keys of [weights], gives the location of the model's tokenizer.
 
-An embedding model has a card, too: backend = "sentence_transformers" or "llamacpp_embedding", [weights] and [options];
+Embedding models also need a card: backend = "sentence_transformers" or "llamacpp_embedding", [weights] and [options];
 or backend = "endpoint_embedding" and [options].
 
-The registry of backends (``KINDS``) has the class of each backend's options and its loading function. Cards and model
-files are found without loading any.
+The registry (``KINDS``) names the class of each backend's options and the loading function. Cards and model files are
+found without loading a backend.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ from lbx.base.inputs import expand_user, read_input
 from lbx.base.layout import FILES, HUB, Bundle
 from lbx.base.limits import CONTEXT_TOKENS, SET_CONTEXT_TOKENS, TABLE_BYTES
 from lbx.base.records import Sampling, sha256_text
-from lbx.base.tables import check_table, from_table, nearest, read_table
+from lbx.base.tables import check_table, from_table, read_table, suggest_names
 from lbx.base.visible import as_command
-from lbx.engine.sampling import RANGES, out_of_range
+from lbx.engine.sampling import RANGES, find_out_of_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendKind:
-    """Backend before its library is imported.
+    """Description of a backend, before its library is imported.
 
     Attributes:
-        options: class of a card's ``[options]``.
+        options: class of the table ``[options]`` in cards.
         load: "module:function", imported when a model is loaded.
-        library, extra: package that it imports, and the extra of lbx that installs it; "" for none.
-        embeds: whether its models are embedding models, not text-generating ones.
-        gguf: whether its weights are a GGUF file.
-        remote: whether a server has the weights; the card may have a tokenizer.
+        library, extra: package that the backend imports, and the extra of lbx that installs it, or "" for none.
+        embeds: whether the backend runs embedding models instead of text-generating models.
+        gguf: whether the weights are a GGUF file.
+        remote: whether a server loads the weights; the card may name a tokenizer.
     """
 
     options: type[BackendOptions]
@@ -102,20 +102,20 @@ KINDS: dict[str, BackendKind] = {
         options=EndpointEmbeddingOptions, load="lbx.backends.endpoint.embedding:load", embeds=True, remote=True
     ),
 }
-"""Backends by their names in cards."""
+"""Backends by name in cards."""
 
 OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds}
 """Names of backends for text-generating models."""
 
 
 def suggest_backend(name: str, names: Collection[str]) -> str:
-    """Fix message for an unknown backend's name: people give names of servers, which need a card."""
+    """Fix for an error about an unknown backend: similar names, and the hint that servers need a card."""
     server = 'To use a server (vLLM, SGLang, an API), write a card with backend = "endpoint" (docs/models.md).'
-    return f"{nearest(name, names, cutoff=0.6)} {server}"
+    return f"{suggest_names(name, names, cutoff=0.6)} {server}"
 
 
 def load_backend(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
-    """Load the card's model: the only function that imports a backend's module.
+    """Load the model of a card. The only function that imports the module of a backend.
 
     Raises:
         BackendError: the weights are damaged, or the library is not installed.
@@ -128,7 +128,7 @@ def load_backend(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
 
 
 def missing_library_error(card: ModelCard, reason: str) -> BackendError:
-    """Error of a backend with a missing library."""
+    """Create the error for a backend whose library is missing."""
     extra = card.kind.extra or card.backend
     return BackendError(
         f"The backend {card.backend} needs a library that is not installed ({reason}).",
@@ -145,7 +145,7 @@ _KEY_ALIASES: Mapping[str, str] = {
     ),
     **dict.fromkeys(("stops", "stop_strings", "stop_sequences", "stop_words", "until"), "stop"),
 }
-"""Other tools' names for a card's keys."""
+"""Names that other tools give to the keys of a card."""
 _SOURCE_KEYS = ("path", "bundle", "repo")
 _WEIGHTS_KEYS = (*_SOURCE_KEYS, "model", "model_path", "file", "weights")
 """Common top-level keys that belong in the table of the weights."""
@@ -157,14 +157,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Location of the weights: exactly one of path, bundle and repo.
+    """Location of a model's weights: exactly one of path, bundle and repo.
 
     Attributes:
         path: a local file or folder.
         bundle: a path under the bundle's ``data/files``.
         repo: a model repository of the hub inside the bundle.
-        revision: its revision, needed only if the bundle has several.
-        file: a glob inside the folder that picks the GGUF file (of a split model: all its parts).
+        revision: revision of ``repo``, needed only if the bundle contains several.
+        file: a glob inside the folder that picks the GGUF file (of a split model, all files).
     """
 
     path: Path | None = None
@@ -180,7 +180,7 @@ NO_WEIGHTS = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Conversion of a question into a chat.
+    """Settings of a card for converting a question into a chat.
 
     Attributes:
         enabled: false treats the model as a base model and ignores its template.
@@ -196,13 +196,13 @@ class Chat:
     reasoning: tuple[str, str] | None = None
 
     def choose_template(self, default_template: str | None) -> str | None:
-        """Choose between the card's template and the model's own."""
+        """Choose between the card's template and the model's own, or None for a base model."""
         if not self.enabled:
             return None
         return default_template if self.template is None else self.template
 
     def settings(self, default_template: str | None) -> dict[str, Any]:
-        """Settings that can change an output, for the ``runs`` table."""
+        """Chat settings that can change an output, for the table ``runs``."""
         template = self.choose_template(default_template)
         settings = {"template_sha256": sha256_text(template) if template else None, "kwargs": dict(self.kwargs)}
         return settings if self.reasoning is None else {**settings, "reasoning": list(self.reasoning)}
@@ -210,17 +210,17 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Model and its settings.
+    """Model card: a model with its settings.
 
     Attributes:
         name: name in reports.
         backend: key of ``KINDS``.
-        weights: place of the weights; for an endpoint, the place of its tokenizer, or ``NO_WEIGHTS``.
+        weights: location of the weights; for an endpoint, of the tokenizer, or ``NO_WEIGHTS``.
         context_window: tokens, or None to use the model's declared window.
         stop: strings that end an answer, besides the benchmark's own; the text of a control token means that token.
         sampling: the model's recommended sampling, or None.
         source: the card's file, or None for a model given by its weights.
-        hash_weights: identify the weights by every byte, not by samples of them.
+        hash_weights: whether every byte of the weights is hashed to identify them, instead of samples.
     """
 
     name: str
@@ -236,7 +236,7 @@ class ModelCard:
 
     @property
     def embeds(self) -> bool:
-        """Whether this is an embedding model, not a text-generating one."""
+        """Whether the card is for an embedding model instead of a text-generating model."""
         return self.kind.embeds
 
     @property
@@ -244,14 +244,14 @@ class ModelCard:
         return KINDS[self.backend]
 
     def options_as(self, options_class: type[T]) -> T:
-        """Return the options, checked to be of this class; a TypeError means that a card reached the wrong backend."""
+        """Return the options, checked to be of a class. Raises TypeError if the card is for another backend."""
         if not isinstance(self.options, options_class):
             raise TypeError(f"the card has {type(self.options).__name__}, not {options_class.__name__}")
         return self.options
 
 
 def read_card(path: Path) -> ModelCard:
-    """Read the card in a TOML file.
+    """Read a model card from a TOML file.
 
     Raises:
         UsageError: the file cannot be read, is not TOML, or has a key or value that cards do not have.
@@ -261,7 +261,7 @@ def read_card(path: Path) -> ModelCard:
 
 
 def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
-    """Parse a card from a TOML document; its relative paths start at the folder of ``path``."""
+    """Parse the TOML table of a card. Relative paths start at the folder of ``path``."""
     location = f"The model card {path}:"
     _check_key_tables(table, location)
     stop = _stop(table.get("stop", []), location)
@@ -296,11 +296,11 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
 
 
 def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
-    """Context window in tokens: the card's, else the one that the model's files declare, else 0.
+    """Context window of a card's model in tokens: the card's, or else the declared window, or else 0.
 
     Raises:
-        BackendError: the card's window exceeds the declared one, and no option of the card stretches the positions; or
-            the declared one is longer than any model's.
+        BackendError: the card's window exceeds the declared window, and no option of the card stretches the positions;
+            or the declared window is longer than that of any model.
     """
     window, options = card.context_window, card.options
     if declared_window is None or not isinstance(options, LlamaOptions | HfOptions):
@@ -328,7 +328,7 @@ def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
 
 
 def require_window(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
-    """Return the context window; raises BackendError like ``window_of``, and if neither card nor files have one."""
+    """Context window of a card's model like ``window_of``. Raises BackendError if neither card nor files name it."""
     window = window_of(card, declared_window)
     if not window:
         raise BackendError(
@@ -340,7 +340,7 @@ def require_window(card: ModelCard, declared_window: DeclaredWindow | None) -> i
 
 
 def window_notes(card: ModelCard, declared_window: DeclaredWindow | None) -> tuple[str, ...]:
-    """Notes about a declared window that a card uses."""
+    """Notes on a declared window that a card's model uses, for ``BackendInfo.notes``."""
     replaced = isinstance(card.options, LlamaOptions) and card.options.replaces_scaling
     note = "" if card.context_window or replaced or declared_window is None else declared_window.note(card.name)
     return (note,) if note else ()
@@ -408,7 +408,7 @@ def _weights_of_model(table: Mapping[str, Any], card: Path) -> Weights:
 
 
 def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
-    """Place of an endpoint's tokenizer."""
+    """Location of the tokenizer in an endpoint's card, or ``NO_WEIGHTS``."""
     location = f"The model card {card}:"
     if "weights" in table:
         raise UsageError(
@@ -470,7 +470,7 @@ def _chat(table: Mapping[str, Any], card: Path) -> Chat:
 
 
 def _reasoning_marks(values: list[Any], location: str) -> tuple[str, str]:
-    """Two marks; neither may contain the other, or matches would be ambiguous."""
+    """Check a card's opening and closing marks. Neither may contain the other, or matches would be ambiguous."""
     texts = [value for value in values if isinstance(value, str) and value.strip() == value != ""]
     if len(values) != 2 or len(texts) != 2 or texts[0] in texts[1] or texts[1] in texts[0]:
         raise UsageError(
@@ -482,7 +482,7 @@ def _reasoning_marks(values: list[Any], location: str) -> tuple[str, str]:
 
 def _sampling(table: Mapping[str, Any], location: str) -> Sampling:
     sampling = from_table(Sampling, table, f"{location} [sampling]")
-    wrong = out_of_range(sampling)
+    wrong = find_out_of_range(sampling)
     if wrong is not None:
         raise UsageError(
             f"{location} [sampling] {wrong} = {getattr(sampling, wrong)} is out of range.",
@@ -498,14 +498,14 @@ _MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 
 
 def paths_by_name(bundle: Bundle | None = None) -> dict[str, Path]:
-    """{name for ``--model``: card, file or folder} in models/, in the bundle's folder (or here), and in the bundle."""
+    """Return {name for ``--model``: card, file or folder} of models/, the bundle's folder (or ".") and the bundle."""
     folder = bundle.root.parent if bundle is not None else Path()
     paths = dict(_in_folder(CARDS, cards_only=False)) | dict(_in_folder(folder, cards_only=True))
     return paths | dict(_in_bundle(bundle)) if bundle is not None else paths
 
 
 def _in_folder(folder: Path, *, cards_only: bool) -> Iterator[tuple[str, Path]]:
-    """Yield the models of a folder.
+    """Yield (name, path) of the models in a folder.
 
     The bundle's folder may contain any files: a TOML file without a backend is no card there.
     """
@@ -532,7 +532,7 @@ def _in_bundle(bundle: Bundle) -> Iterator[tuple[str, Path]]:
 
 
 def is_card(path: Path) -> bool:
-    """Whether a TOML file names a backend; recipes and other files do not."""
+    """Whether a TOML file is a model card: it names a backend, as recipes do not."""
     try:
         return "backend" in read_table(path)[0]
     except UsageError:
@@ -540,14 +540,14 @@ def is_card(path: Path) -> bool:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder has a model; the folder of cards and all models does not count."""
+    """Whether a folder contains a model. The folder of all cards and models does not count."""
     if folder.name == CARDS.name:
         return False
     return os.path.lexists(folder / "config.json") or any(folder.glob("*.gguf"))
 
 
 def model_name(path: Path) -> str:
-    """Name of weights without a card; in a hub cache, where folders are named by commits, the repository's name."""
+    """Name of a model without a card: of the file or folder, or, in a hub cache, of the repository."""
     path = Path(os.path.abspath(path))  # noqa: PTH100 (a link keeps its own name)
     if path.parent.name == "snapshots" and path.parents[1].name.startswith(_REPO):
         return _repo(path.parents[1])
@@ -568,11 +568,11 @@ def refuse_broken_links(model_path: Path) -> None:
             )
 
 
-def shards(path: Path) -> list[Path]:
-    """All files of a GGUF model, given its first one.
+def split_files(path: Path) -> list[Path]:
+    """Files of a GGUF model that may be split, given the first file.
 
     Raises:
-        BackendError: a part of a split model is missing, or the given file is not the first one.
+        BackendError: a file of a split model is missing, or the given file is not the first.
     """
     match = _SHARD.search(path.name)
     if match is None:
@@ -590,22 +590,21 @@ def shards(path: Path) -> list[Path]:
 
 
 def is_first_gguf(path: Path) -> bool:
-    """Whether this is the first file of a GGUF model, which may be split."""
+    """Whether a path is the first file of a GGUF model, which may be split."""
     part = _SHARD.search(path.name)
     return path.suffix == ".gguf" and (part is None or int(part[1]) == 1)
 
 
 def model_files(path: Path) -> list[Path]:
-    """Files of a model folder or of a GGUF model, given its first one.
+    """Files of a model folder, or of a GGUF model given the first file.
 
     Raises:
-        BackendError: a part of a split model is missing, or one is a pipe, a device or a broken link: a library would
-            wait for it.
+        BackendError: a file is missing, or is a pipe, a device or a broken link, for which a library would wait.
     """
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES and not p.is_dir())
     else:
-        files = shards(path)
+        files = split_files(path)
     for file in files:
         if not file.is_file():
             raise BackendError(f"{file} is not a regular file.", fix="Replace it with the model's file.")

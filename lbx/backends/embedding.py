@@ -1,11 +1,11 @@
-"""Interface of embedding models: texts in, one vector per text out.
+"""Embedding models: the interface that computes one vector per text.
 
     embedder = load_embedder(resolve_embedder("qwen3-embedding", bundle=bundle), bundle=bundle)
     vectors = embedder.embed(texts)                 # float32, (texts, dimensions), rows of length 1
     cosines = vectors[:1] @ vectors[1:].T
 
-LongBench Pro compares summaries with it, and retrieval ranks chunks. A card is either for an embedding model or for a
-text-generating one.
+LongBench Pro compares summaries by embeddings, and retrieval ranks chunks. A card is either for an embedding model or
+for a text-generating model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderInfo:
-    """Identity of an embedding model and of its vectors.
+    """Description of an embedding model, which identifies the vectors.
 
     Attributes:
         backend: key of ``KINDS``.
@@ -52,25 +52,25 @@ class EmbedderInfo:
 
 
 class Embedder(Protocol):
-    """Loaded embedding model."""
+    """Embedding model, loaded or on a server."""
 
     @property
     def info(self) -> EmbedderInfo: ...
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """Embed texts, in order.
+        """Compute the vectors of texts.
 
         Other texts of a call change a text's vector only by rounding: llama.cpp computes each text by itself, so the
         same text always gives the same bits; sentence-transformers and servers compute batches, and their shape changes
         the last digits (differences of about 1e-7 in float32, 1e-3 in bfloat16).
 
         Args:
-            texts: any texts: empty ones and ones with lone surrogates (which count as U+FFFD) have vectors, too; texts
+            texts: any texts, even empty texts or texts with lone surrogates (which count as U+FFFD); texts
                 longer than ``max_tokens`` are truncated at the end.
-            query: put the prompt for queries before each text, not the one for documents.
+            query: put the prompt for queries before each text, instead of the prompt for documents.
 
         Returns:
-            Shape (len(texts), dimensions), float32. Rows have length 1; texts without a token have a zero row.
+            Shape (len(texts), dimensions), float32. Rows have length 1; texts without a token get a zero row.
 
         Raises:
             BackendError: the model failed, memory ran out, or a vector is not finite.
@@ -78,12 +78,12 @@ class Embedder(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the model's memory. The embedder is unusable afterwards."""
+        """Free the model's memory. The embedder cannot be used afterwards."""
         ...
 
 
 def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) -> Embedder:
-    """Load the card's embedding model.
+    """Load the embedding model of a card.
 
     Args:
         debug: pass the library's own log to stderr.
@@ -115,20 +115,20 @@ def check_embedder(card: ModelCard, bundle: Bundle | None = None) -> None:
 
 
 def fingerprint_of(backend: str, weights: str, settings: Mapping[str, Any]) -> str:
-    """Compute the fingerprint in ``EmbedderInfo`` from the weights' fingerprint and other settings of vectors."""
+    """Fingerprint for ``EmbedderInfo``, from the fingerprint of the weights and the settings that change vectors."""
     described = {"backend": backend, "weights": weights, "settings": dict(settings)}
     return hashlib.sha256(canonical_json(described).encode()).hexdigest()
 
 
 def batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Group texts so that a batch, padded to its longest text, has at most ``limit`` tokens; returns indices.
+    """Group texts into batches that, padded to the longest text, contain at most ``limit`` tokens.
 
     Args:
         lengths: lengths of the texts, in tokens. Texts without a token are omitted.
         limit: tokens of a batch; a longer text is its own batch.
 
     Returns:
-        Batches with the longest texts first, so that memory runs out early if it does; equal ones in their own order.
+        Batches of indices, the longest texts first, so that memory runs out early if at all.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -142,7 +142,7 @@ def batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
 
 
 def unit_rows(vectors: Vectors, name: str) -> Vectors:
-    """Scale vectors to length 1; zero ones stay zero.
+    """Scale vectors to length 1. Zero vectors stay zero.
 
     Raises:
         BackendError: a number is infinite or NaN.

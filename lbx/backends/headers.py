@@ -1,4 +1,4 @@
-"""Read context windows, and places and types of tensors, from model file headers, without any model library.
+"""Headers of model files, read without a model library: context windows, and offsets and types of tensors.
 
 GGUF: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: magic, version, numbers of tensors and of keys, then
 key, type and value of each key, then name, shape, type and offset of each tensor. Safetensors: the length of a JSON
@@ -34,7 +34,7 @@ _MULTIPLIED = ("yarn", "linear", "dynamic")
 (llama3, longrope) is the scaled window.
 """
 _SCALED_ALREADY = "gemma3"
-"""Family with a ``max_position_embeddings`` that includes its linear factor."""
+"""Family whose ``max_position_embeddings`` includes the linear factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class DeclaredWindow:
 
     Attributes:
         positions: ``max_position_embeddings`` of a config.json, or ``context_length`` of a GGUF header.
-        scaling: type of the rope scaling that multiplies the window; "" if there is none.
-        original: positions before scaling; 0 if the files do not name them.
+        scaling: type of the rope scaling that multiplies the window, or "" if there is none.
+        original: positions before scaling, or 0 if the files do not name them.
     """
 
     positions: int
@@ -54,16 +54,16 @@ class DeclaredWindow:
 
     @property
     def base_tokens(self) -> int:
-        """Tokens without the rope scaling."""
+        """Context window in tokens, without the rope scaling."""
         return self.original or self.positions
 
     @property
     def tokens(self) -> int:
-        """Tokens of prompt and answer together, rope scaling included."""
+        """Context window in tokens, with the rope scaling."""
         return int(self.base_tokens * self.factor)
 
     def note(self, name: str) -> str:
-        """Sentence about a window that differs from ``positions``; "" for others."""
+        """Sentence on a context window that differs from ``positions``, or "" if it does not."""
         if self.tokens == self.positions:
             return ""
         note = (
@@ -76,7 +76,7 @@ class DeclaredWindow:
 
 
 def window_in_config(config: object) -> DeclaredWindow | None:
-    """Read the window of a config.json; multimodal models nest the configuration of their text model."""
+    """Read the context window in a config.json, which multimodal models nest in the text model's configuration."""
     if not isinstance(config, Mapping):
         return None
     sizes: Iterator[Any] = (config.get(name) for name in _POSITIONS)
@@ -100,7 +100,7 @@ def window_in_config(config: object) -> DeclaredWindow | None:
 
 
 def window_in_header(values: Mapping[str, Any]) -> DeclaredWindow | None:
-    """Read the window of a GGUF header, given its keys."""
+    """Read the context window in the keys of a GGUF header."""
     family = str(values.get("general.architecture"))
     scaling = f"{family}.rope.scaling"
     positions: Any = values.get(f"{family}.context_length")
@@ -132,7 +132,7 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
 _LONGEST = 1 << 20
-"""Maximum keys or tensors of a file, and texts of an array. A file that claims more is damaged."""
+"""Maximum number of keys or tensors of a file, and of texts of an array. A file that claims more is damaged."""
 _LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
 """Maximum bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors 12 MB."""
 _MOST_DIMENSIONS = 8
@@ -143,12 +143,12 @@ _DROPPED_KEYS = ("split.", "general.name")
 """Keys to drop: a vocabulary is no split file, and llama.cpp treats certain tokens by the model's name (Phi-3)."""
 _ALIGNMENT = "general.alignment", 32
 _SETTLED_S = 2.0
-"""Age of a file from which each of its changes shows in its time."""
+"""Age in seconds above which a change of a file always changes its modification time."""
 _DAMAGED = (OSError, ValueError, OverflowError, RecursionError, struct.error)
 
 
 def declared_window(path: Path) -> DeclaredWindow | None:
-    """Read the context window that a .gguf file or a folder's config.json declares; None without a valid one."""
+    """Read the context window that a .gguf file or a folder's config.json declares, or None if it is invalid."""
     try:
         if path.is_dir():
             window = window_in_config(json.loads(read_input(path / "config.json", SMALL)))
@@ -160,7 +160,7 @@ def declared_window(path: Path) -> DeclaredWindow | None:
 
 
 def header_values(path: Path) -> dict[str, int | float | str | None]:
-    """Read the keys of a .gguf file with their values, None for arrays; {} if its header cannot be read."""
+    """Read {key: value} of a .gguf file, with None for arrays, or {} if the header cannot be read."""
     try:
         return dict(_read_once(_values_of_file, path))
     except _DAMAGED:
@@ -168,21 +168,21 @@ def header_values(path: Path) -> dict[str, int | float | str | None]:
 
 
 class NumberRange(NamedTuple):
-    """Values that a number in a model's files may have."""
+    """Range of a number in a model's files."""
 
-    least: float
-    most: float
+    minimum: float
+    maximum: float
     is_integer: bool = True
 
     def problem(self, value: object) -> str:
-        """Clause about a value that is no such number; "" for others."""
+        """Clause on a value that is not a number in the range, or "" if it is."""
         shown = f"{value!r}"[:_LONGEST_VALUE]
         is_number = type(value) is int or type(value) is float
-        if is_number and value > self.most:  # type: ignore[operator]
+        if is_number and value > self.maximum:  # type: ignore[operator]
             return f"{shown}, more than any model"
-        if not is_number or (self.is_integer and value % 1) or not value >= self.least:  # type: ignore[operator]
+        if not is_number or (self.is_integer and value % 1) or not value >= self.minimum:  # type: ignore[operator]
             kind = "a whole number" if self.is_integer else "a number"
-            return f"{shown}, but it must be {kind} from {self.least:,} to {self.most:,}"
+            return f"{shown}, but it must be {kind} from {self.minimum:,} to {self.maximum:,}"
         return ""
 
 
@@ -192,21 +192,21 @@ POSITIONS = NumberRange(1, CONTEXT_TOKENS)
 FACTORS, BASES = NumberRange(0.001, 1 << 16, is_integer=False), NumberRange(0.001, 1e18, is_integer=False)
 """Factors by which positions are stretched, and bases of rotary embeddings."""
 _GGUF_RANGES = {
-    "context_length": POSITIONS._replace(least=0),
-    "rope.scaling.original_context_length": POSITIONS._replace(least=0),
-    "attention.sliding_window": POSITIONS._replace(least=0),
-    "rope.scaling.factor": FACTORS._replace(least=0),
-    "rope.scale_linear": FACTORS._replace(least=0),
-    "rope.freq_base": BASES._replace(least=0),
+    "context_length": POSITIONS._replace(minimum=0),
+    "rope.scaling.original_context_length": POSITIONS._replace(minimum=0),
+    "attention.sliding_window": POSITIONS._replace(minimum=0),
+    "rope.scaling.factor": FACTORS._replace(minimum=0),
+    "rope.scale_linear": FACTORS._replace(minimum=0),
+    "rope.freq_base": BASES._replace(minimum=0),
     "block_count": PARTS,
-    **dict.fromkeys(("attention.head_count", "attention.head_count_kv", "expert_count"), PARTS._replace(least=0)),
+    **dict.fromkeys(("attention.head_count", "attention.head_count_kv", "expert_count"), PARTS._replace(minimum=0)),
     **dict.fromkeys(("embedding_length", "attention.key_length", "attention.value_length", "vocab_size"), SIZES),
 }
-"""By the part of the key after the architecture; 0 means that there is none."""
+"""Ranges by key, without the architecture; 0 stands for a missing value."""
 
 
 def header_problem(path: Path) -> str:
-    """Clause about the first key of a .gguf file with an impossible number; "" if there is none."""
+    """Clause on the first key of a .gguf file with an impossible number, or "" if all numbers are possible."""
     values = header_values(path)
     prefix = f"{values.get('general.architecture')}."
     for key, value in values.items():
@@ -217,10 +217,10 @@ def header_problem(path: Path) -> str:
 
 
 class TensorTable(NamedTuple):
-    """Places of the tensors in a file.
+    """Table of the tensors in a file.
 
     Attributes:
-        header: leading bytes of the file, with names, shapes and formats of the tensors.
+        header: number of leading bytes, which contain names, shapes and formats of the tensors.
         spans: begin and end of each tensor in the file, in the header's order.
     """
 
@@ -229,7 +229,7 @@ class TensorTable(NamedTuple):
 
 
 def tensor_table(file: BinaryIO, size: int) -> TensorTable | None:
-    """Read the table of a .safetensors or .gguf file of ``size`` bytes, open at its start; None if it is invalid."""
+    """Read the tensor table of a .safetensors or .gguf file of ``size`` bytes, open at the start. None if invalid."""
     try:
         is_gguf = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
@@ -263,7 +263,7 @@ class GgufTensor(NamedTuple):
     """Tensor of a .gguf file.
 
     Attributes:
-        type: ggml's number of its storage type.
+        type: ggml's number of the storage type.
         offset: start in bytes after the header.
     """
 
@@ -274,7 +274,7 @@ class GgufTensor(NamedTuple):
 
 
 def gguf_tensors(path: Path) -> list[GgufTensor] | None:
-    """Read the tensors of a .gguf file; None if its header cannot be read."""
+    """Read the list of tensors of a .gguf file, or None if the header cannot be read."""
     try:
         return list(_read_once(_tensors_of_file, path))
     except _DAMAGED:
@@ -282,7 +282,7 @@ def gguf_tensors(path: Path) -> list[GgufTensor] | None:
 
 
 def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
-    """Copy a .gguf file's keys into a file without tensors, with other texts for the tokens of these ids.
+    """Header of a .gguf file as a file without tensors, in which the tokens in ``names`` get other texts.
 
     Raises:
         OSError, ValueError, struct.error: the header cannot be read.
@@ -303,7 +303,7 @@ def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
 
 
 def gguf_tokenizer_sha256(path: Path) -> str | None:
-    """Return the hash of the keys and values that define a .gguf file's tokenizer; None if its header is damaged."""
+    """Hash of the keys and values that define the tokenizer of a .gguf file, or None if the header is damaged."""
     entries = {}
     try:
         with open_input(path) as file:
@@ -320,7 +320,7 @@ def gguf_tokenizer_sha256(path: Path) -> str | None:
 
 
 def _read_once(read: Callable[[Path], T], path: Path) -> T:
-    """Read a part of a header once for all who load a model; again if the file has changed, or only just been written.
+    """Read from a file's header with a cache: files that have changed, or were just written, are read again.
 
     A vocabulary takes tenths of a second.
     """
@@ -348,7 +348,7 @@ def _tensors_of_file(path: Path) -> list[GgufTensor]:
 
 
 def _entry(file: BinaryIO, begin: int, kind: int) -> bytes:
-    """Read the bytes of a key and its value from ``begin``; the file is open after the type of the value."""
+    """Read the bytes of a key with its value, from ``begin`` on. ``file`` is positioned after the value's type."""
     _value(file, kind)
     end = file.tell()
     file.seek(begin)
@@ -356,7 +356,7 @@ def _entry(file: BinaryIO, begin: int, kind: int) -> bytes:
 
 
 def _renamed_tokens(file: BinaryIO, begin: int, names: Mapping[int, str]) -> bytes:
-    """Bytes of the tokens' key from ``begin``; the file is open after the type of its value."""
+    """Bytes of the token list with some tokens renamed. ``file`` is positioned after the value's type."""
     _number(file, "I")
     (count,) = _LENGTH.unpack(file.read(_LENGTH.size))
     start = file.tell()
@@ -368,7 +368,7 @@ def _renamed_tokens(file: BinaryIO, begin: int, names: Mapping[int, str]) -> byt
 
 
 def _gguf_spans(file: BinaryIO, size: int) -> TensorTable:
-    """Spans of tensors; GGUF only has their starts, so each ends at the start of the next one."""
+    """Spans of the tensors of a GGUF file, which only contains starts: each tensor ends where the next starts."""
     alignment, tensors = _gguf_header(file)
     offsets = [tensor.offset for tensor in tensors]
     start = -(-file.tell() // alignment) * alignment
@@ -378,7 +378,7 @@ def _gguf_spans(file: BinaryIO, size: int) -> TensorTable:
 
 
 def _gguf_header(file: BinaryIO) -> tuple[int, list[GgufTensor]]:
-    """Read the alignment of the first tensor, and all tensors; the file is left at the header's end."""
+    """Read the alignment of the first tensor, and all tensors. Leaves the file at the end of the header."""
     tensors, keys = _gguf_counts(file)
     values = dict(_gguf_values(file, keys))
     alignment = values.get(_ALIGNMENT[0], _ALIGNMENT[1])
@@ -397,14 +397,14 @@ def _gguf_tensor(file: BinaryIO) -> GgufTensor:
 
 
 def _gguf_counts(file: BinaryIO) -> tuple[int, int]:
-    """Numbers of tensors and keys."""
+    """Read the numbers of tensors and of keys of a GGUF file."""
     if file.read(len(_MAGIC)) != _MAGIC or _number(file, "I") not in _VERSIONS:
         raise ValueError(_MAGIC)
     return int(_number(file, "Q")), int(_number(file, "Q"))
 
 
 def _gguf_values(file: BinaryIO, keys: int) -> Iterator[tuple[str, int | float | str | None]]:
-    """Yield each key with its value; None for arrays."""
+    """Yield each key with its value, or None for arrays."""
     if keys > _LONGEST:
         raise ValueError(keys)
     for _ in range(keys):
@@ -429,7 +429,7 @@ def _bytes_of_text(file: BinaryIO) -> bytes:
 
 
 def _value(file: BinaryIO, kind: int) -> int | float | str | None:
-    """Read a number or a text; None for arrays, which are skipped."""
+    """Read a number or a text, or None for arrays, which are skipped."""
     if kind == _STRING:
         return _text(file)
     if kind != _ARRAY:

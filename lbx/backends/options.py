@@ -1,6 +1,6 @@
-"""Options of a model card's ``[options]`` table: each backend has a class with them as fields.
+"""Options in the table ``[options]`` of model cards: base class, and options that several backends share.
 
-The class is in the backend's folder; this module has the common parts, and options that several backends have.
+The class of a backend's options, with a field for each option, is in the folder of the backend.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ AUTO = "auto"
 MOST_THREADS = 512  # llama.cpp's own limit
 POOLINGS = ("", "mean", "last", "cls")
 
-PREFILL_CHUNK = CardOption("tokens that a prefill step computes at once.", least=1)
+PREFILL_CHUNK = CardOption("tokens that a prefill step computes at once.", minimum=1)
 FLASH_ATTENTION = CardOption("use flash attention; off by default, as for models that write text.")
 N_GPU_LAYERS = CardOption(
-    "layers to put on a GPU; -1 means all (no effect if llama.cpp was built without GPU).", least=-1
+    "layers to put on a GPU; -1 means all (no effect if llama.cpp was built without GPU).", minimum=-1
 )
 Threads = Annotated[int, CardOption("CPU threads; 0 means one for each CPU that this process may use.")]
 Repack = Annotated[bool, CardOption("let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).")]
 EXTEND_CONTEXT = CardOption("allow a context_window above the one that the model file declares.")
-MAX_SEQUENCES = CardOption("questions that can be answered at once; fewer if recurrent states are large.", least=1)
+MAX_SEQUENCES = CardOption("questions that can be answered at once; fewer if recurrent states are large.", minimum=1)
 KV_CELLS = CardOption(
     "size of the KV cache in tokens; shared tokens count once. 0 means context_window. A larger cache "
     "answers more questions on a long document at once."
@@ -47,10 +47,10 @@ Retries = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOptions:
-    """Base of each backend's options.
+    """Base class of backend options. Each field of a subclass is an option.
 
     Raises:
-        UsageError: an option has a value that it cannot have.
+        UsageError: the value of an option is invalid.
     """
 
     def __post_init__(self) -> None:
@@ -60,9 +60,9 @@ class BackendOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedOptions(BackendOptions):
-    """The scripted backend has no options; its answers are the model."""
+    """Options of the scripted backend: none, because the model file itself is the table of answers."""
 
 
 def thread_count(threads: int) -> int:
-    """Number of threads to compute with; 0 requests one for each CPU that this process may use."""
+    """Number of threads to compute with, where 0 requests one for each CPU that this process may use."""
     return threads or min(usable_cpu_count(), MOST_THREADS)

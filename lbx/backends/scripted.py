@@ -8,7 +8,7 @@ The table is JSON Lines, or one JSON object. Keys are ``str(SampleKey)``, e.g. "
     {"key": "leval/quality/2", "dies": true}     kills its process, as the system does when memory runs out
     {"*": "I do not know."}                      the short form: key to text, or to an object with the fields above
 
-A text may have reasoning, e.g. "<think>three ships</think>(B)": it is split off and counted like a real model's.
+A text may contain reasoning, e.g. "<think>three ships</think>(B)": it is split off and counted like a real model's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.weights import weights_settings
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.inputs import LARGE, read_input
-from lbx.base.records import Completion, Request, encodable
+from lbx.base.records import Completion, Request, replace_surrogates
 from lbx.base.tables import check_keys, check_type, from_table
 from lbx.base.version import __version__
 from lbx.engine.decoding import Decoding, check_fits
@@ -54,7 +54,7 @@ class ScriptedAnswer:
 
 
 class ByteTokenizer:
-    """Ids 0 to 255 are the bytes of UTF-8; 256 is ``<s>``, 257 is ``</s>``."""
+    """Tokenizer whose ids 0 to 255 are the bytes of UTF-8, 256 is ``<s>`` and 257 is ``</s>``."""
 
     bos_token, eos_token = "<s>", "</s>"
     bos_id: int | None = BOS
@@ -76,11 +76,11 @@ class ByteTokenizer:
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         if not special or "<" not in text:
-            return list(encodable(text).encode())
+            return list(replace_surrogates(text).encode())
         ids: list[int] = []
         while text:
             at, control = min(((text.find(m), m) for m in _CONTROL if m in text), default=(len(text), ""))
-            ids += encodable(text[:at]).encode()
+            ids += replace_surrogates(text[:at]).encode()
             ids += [_CONTROL[control]] if control else []
             text = text[at + len(control) :]
         return ids
@@ -91,7 +91,7 @@ class ByteTokenizer:
 
 @dataclass(eq=False)
 class ScriptedBackend:
-    """Answers from a table, with the window, stop rules and token counts of a real model."""
+    """Backend that answers from a table, with the window, stop rules and token counts of a real model."""
 
     _entries: Mapping[str, ScriptedAnswer]
     tokenizer: ByteTokenizer
@@ -113,7 +113,7 @@ class ScriptedBackend:
         return False
 
     def close(self) -> None:
-        """No resources to free."""
+        """Ignore the call: there are no resources to free."""
 
     def _answer(self, request: Request) -> Completion:
         check_fits(request, self.info.context_window)
@@ -138,10 +138,10 @@ class ScriptedBackend:
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBackend:
-    """Load a table of answers.
+    """Load the scripted backend with a table of answers.
 
     Raises:
-        UsageError: the table does not have the format above.
+        UsageError: the table is not in the format of this module.
     """
     answers = read_answers(weights)  # before the fingerprint, so that too large files are refused unhashed
     tokenizer = ByteTokenizer(card.chat.choose_template(None), card.chat.reasoning)
@@ -156,7 +156,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
 
 
 def read_answers(path: Path) -> dict[str, ScriptedAnswer]:
-    """Read the table in a .jsonl or .json file; the last entry of a repeated key wins."""
+    """Read a table of answers from a .jsonl or .json file. The last answer to a repeated key wins."""
     entries: dict[str, ScriptedAnswer] = {}
     for location, row in _rows(path):
         if "key" in row:

@@ -1,4 +1,4 @@
-"""Tokenizers without the weights: of a Hugging Face folder, a GGUF file, or the scripted backend.
+"""Loading of tokenizers without the weights: of a Hugging Face folder, a GGUF file, or the scripted backend.
 
 A model can be loaded only to count tokens, even if its whole cache does not fit into memory, or it has no weights.
 """
@@ -47,11 +47,11 @@ _BYTES_SHA256 = hashlib.sha256(b"the bytes of UTF-8").hexdigest()
 
 
 class LoadedTokenizer(NamedTuple):
-    """A model's tokenizer, with its chat template.
+    """Tokenizer of a model, with the chat template, a hash and a counter.
 
     Attributes:
         sha256: see ``hash_tokenizer``.
-        count: returns the number of tokens of ``encode(text, special=True)``.
+        count: function that returns the number of tokens of ``encode(text, special=True)``.
     """
 
     tokenizer: Tokenizer
@@ -60,7 +60,7 @@ class LoadedTokenizer(NamedTuple):
 
 
 def load_tokenizer(card: ModelCard, bundle: Bundle | None, *, debug: bool = False) -> LoadedTokenizer:
-    """Load the tokenizer that the card's model uses, without the weights. No code from its folder is run.
+    """Load the tokenizer of a card's model, without the weights. No code from the folder is run.
 
     Raises:
         UsageError: the card has no tokenizer, or needs a bundle and none was given.
@@ -92,7 +92,7 @@ def _encoded_length(tokenizer: Tokenizer, text: str) -> int:
 
 
 def context_window_of(card: ModelCard, bundle: Bundle | None) -> int | None:
-    """Return the context window of the card, else of the model's files; None if only a server has the number.
+    """Context window of a card's model, from the card or else the model's files, or None if only a server knows it.
 
     Raises:
         UsageError, BackendError: the model's files are missing, or the card's window exceeds theirs.
@@ -103,7 +103,7 @@ def context_window_of(card: ModelCard, bundle: Bundle | None) -> int | None:
 
 
 def hash_tokenizer(tokenizer: Tokenizer, path: Path) -> str:
-    """Return the hash of a tokenizer's definition, or of the tokenizer's keys in a GGUF header.
+    """Hash of a tokenizer's definition, or of the tokenizer's keys in a GGUF header.
 
     Files next to tokenizer.json can add tokens, so that the definition is that of the loaded tokenizer. Without one, it
     is the vocabulary's files.
@@ -131,7 +131,7 @@ def hash_tokenizer(tokenizer: Tokenizer, path: Path) -> str:
 
 
 def open_tokenizer(path: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
-    """Load the tokenizer of a GGUF file (without its weights) or a Hugging Face folder, and a function that frees it.
+    """Load the tokenizer of a GGUF file or a Hugging Face folder, and return it with a function that frees it.
 
     Args:
         own_template: whether lbx wraps prompts in the chat template; otherwise the tokenizer has none.
@@ -172,7 +172,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 
 def with_small_cache(card: ModelCard) -> ModelCard:
-    """Reduce the card's context window; cards of backends without a library are unchanged."""
+    """Copy of a card with a small context window, unchanged for backends without a library."""
     if not card.kind.library:
         return card
     options = replace(card.options, kv_cells=0) if isinstance(card.options, LlamaOptions) else card.options
@@ -194,11 +194,11 @@ class _TokenizerBackend:
         return False
 
     def close(self) -> None:
-        """No resources to free."""
+        """Ignore the call: there are no resources to free."""
 
 
 def tokenizer_backend(card: ModelCard, bundle: Bundle | None, *, debug: bool = False) -> Backend | None:
-    """Return a backend that only counts tokens; None for models that can be loaded.
+    """Make a backend that only counts tokens, or None for models that can be loaded.
 
     It is for a Hugging Face folder without weights, and for a server that only a run starts (a card without a url).
 
@@ -237,11 +237,11 @@ def _server_counter(card: ModelCard, options: EndpointOptions, bundle: Bundle | 
 
 
 class CountingBackend:
-    """A backend with a small cache that reports the window and the cache of its card.
+    """Backend with a small cache, which reports the context window and the cache of the full model.
 
     Args:
         small: the loaded backend; closed with this one.
-        card: the model's own.
+        card: card of the full model.
 
     Raises:
         BackendError: the card's window exceeds the one that the model's files declare, or neither has one; ``small`` is

@@ -1,4 +1,4 @@
-"""Weights by the user's model name: cards resolved to files on this machine, models listed, weights identified.
+"""Models by name: resolving names to cards and weights, listing models, and fingerprints of weights.
 
 Models are listed without loading any: cards, weights, and models of the bundle. Fingerprints identify weights without
 reading hundreds of gigabytes: they differ for weights of the same names and sizes. Models up to ``WHOLE`` bytes are
@@ -46,7 +46,7 @@ from lbx.base.errors import BackendError, LbxError, UsageError
 from lbx.base.inputs import expand_user, open_input
 from lbx.base.layout import Bundle
 from lbx.base.phases import phases
-from lbx.base.tables import nearest
+from lbx.base.tables import suggest_names
 from lbx.base.visible import as_command
 
 _FILES = (".toml", ".gguf", ".jsonl", ".json")
@@ -61,7 +61,7 @@ def resolve_model(
     threads: int | None = None,
     context_window: int | None = None,
 ) -> ModelCard:
-    """Resolve the model that ``--model`` names.
+    """Resolve the name given by ``--model`` to a card.
 
     Args:
         text: a card (NAME.toml, or NAME of models/NAME.toml), a .gguf file, a folder with config.json, a table of
@@ -87,7 +87,7 @@ def resolve_model(
 
 
 def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | None = None) -> ModelCard:
-    """Resolve the name of an embedding model.
+    """Resolve the name of an embedding model to a card.
 
     Args:
         text: a card (NAME.toml, or NAME of models/NAME.toml), a .gguf file, a folder with config.json, or "org/name" of
@@ -103,7 +103,7 @@ def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | 
 
 
 def full_path(model: str) -> str:
-    """Full path of the card, file or folder that ``resolve_model`` finds for a name; the name itself if none exists."""
+    """Full path of the card, file or folder that ``resolve_model`` finds for a name, or the name if none exists."""
     path, card = expand_user(Path(model)), CARDS / f"{model}.toml"
     path_given = card if "/" not in model and card.is_file() and path.suffix != ".toml" else path
     return str(path_given.absolute()) if path_given.exists() else model
@@ -161,7 +161,7 @@ def _find(text: str, bundle: Bundle | None, detector: BackendDetector) -> ModelC
 
 
 def _card_without_file(name: str, weights: Weights, path: Path, detector: BackendDetector) -> ModelCard:
-    """Build a card for weights without one; the backend follows from the files."""
+    """Build a card for weights without a card, with the backend that the files imply."""
     backend = detector(path)
     options = KINDS[backend].options()
     return ModelCard(name=name, backend=backend, weights=weights, options=options)
@@ -230,7 +230,7 @@ def _not_found_error(text: str, bundle: Bundle | None) -> UsageError:
 
 
 def weights_path(card: ModelCard, bundle: Bundle | None) -> Path:
-    """Find the card's GGUF file, model folder or table of answers.
+    """Find the weights of a card: GGUF file, model folder or table of answers.
 
     Raises:
         UsageError: the card needs a bundle and none was given.
@@ -251,7 +251,7 @@ def _source_path(card: ModelCard, bundle: Bundle | None) -> Path:
             file_names = [p.name for p in folder.iterdir() if p.suffix != ".toml"] if folder.is_dir() else []
             raise BackendError(
                 f"The weights of {card.name} are missing: {weights.path} does not exist.",
-                fix=f"Correct path under [weights] in the card. {nearest(weights.path.name, file_names)}".strip(),
+                fix=f"Correct path under [weights] in the card. {suggest_names(weights.path.name, file_names)}".strip(),
             )
         return weights.path
     if bundle is None:
@@ -271,7 +271,7 @@ def _source_path(card: ModelCard, bundle: Bundle | None) -> Path:
 
 
 def _gguf(card: ModelCard, folder: Path) -> Path:
-    """The only GGUF model of a folder: a file, or the first part of a split model."""
+    """Find the only GGUF model in a folder: a file, or the first file of a split model."""
     every = sorted(p for p in folder.rglob("*.gguf") if p.is_file())
     files = sorted(p for p in folder.glob(card.weights.file) if p.is_file()) if card.weights.file else every
     models = [p for p in files if is_first_gguf(p)]
@@ -293,11 +293,11 @@ class ListedModel:
         name: name for ``--model`` (for an embedding model, ``--embedding`` and ``--retriever``).
         kind: "card" or "weights".
         backend: "" if a card cannot be read.
-        context_window: tokens, from its card or else its files; None if neither has it.
-        size_bytes: size of its weight files; None if they are missing or on a server.
-        stored_as: quantised format; "" if it has none or it is unknown.
-        there: whether its files exist; None for a server's model.
-        problem: sentence about a missing or damaged part.
+        context_window: context window in tokens, from the card or else the files, or None if unknown.
+        size_bytes: size of the weight files, or None if they are missing or on a server.
+        stored_as: quantised format, or "" if not quantised or unknown.
+        files_exist: whether the model's files exist, or None for a server's model.
+        problem: sentence on a missing or damaged file, or "".
         needs_bundle: whether the problem is a missing bundle.
     """
 
@@ -308,13 +308,13 @@ class ListedModel:
     context_window: int | None = None
     size_bytes: int | None = None
     stored_as: str = ""
-    there: bool | None = False
+    files_exist: bool | None = False
     problem: str = ""
     needs_bundle: bool = False
 
     @property
     def state(self) -> str:
-        state = {True: "present", False: "missing", None: "on a server"}[self.there]
+        state = {True: "present", False: "missing", None: "on a server"}[self.files_exist]
         return f"{state}, {self.stored_as}" if self.stored_as else state
 
     def to_json(self) -> dict[str, Any]:
@@ -338,7 +338,7 @@ def _card(name: str, path: Path, bundle: Bundle | None) -> ListedModel:
 
 
 def _weights(name: str, path: Path) -> ListedModel:
-    """Entry for weights without a card: a folder may contain either kind of model, or one that lbx cannot run."""
+    """List weights without a card: a text-generating or embedding model, or a folder that lbx cannot run."""
     embeds = (path / "modules.json").is_file()
     try:
         card = (resolve_embedder if embeds else resolve_model)(str(path))
@@ -352,14 +352,14 @@ def _list_model(name: str, kind: str, card: ModelCard, bundle: Bundle | None) ->
     if bundle is None and card.weights != NO_WEIGHTS and card.weights.path is None:
         model = replace(model, needs_bundle=True)
     if card.weights == NO_WEIGHTS:
-        return replace(model, there=None)
+        return replace(model, files_exist=None)
     try:
         path = weights_path(card, bundle)
         size = sum(file.stat().st_size for file in model_files(path))
         stored_as = _format_of(card, path)
     except (LbxError, OSError) as error:
         return replace(model, problem=error.cause if isinstance(error, LbxError) else str(error))
-    model = replace(model, size_bytes=size, stored_as=stored_as, there=True)
+    model = replace(model, size_bytes=size, stored_as=stored_as, files_exist=True)
     try:
         return replace(model, context_window=window_of(card, declared_window(path)) or None)
     except BackendError as error:
@@ -376,7 +376,7 @@ def _format_of(card: ModelCard, path: Path) -> str:
 
 
 WHOLE = 1 << 29
-"""Bytes of tensors that are read completely, in less than a second."""
+"""Maximum bytes of tensors that are read completely, which takes less than a second."""
 _WITH_TENSORS = (".safetensors", ".gguf")
 _PIECE, _PIECES, _LEAST = 1 << 10, 1 << 14, 3
 """Bytes of a piece; pieces of a model, spread over its bytes; minimum pieces of a tensor."""
@@ -406,7 +406,7 @@ class _ReadBatch(NamedTuple):
 
 @phases.measure("hash weights")
 def fingerprint(path: Path, *, every_byte: bool = False) -> str:
-    """Hex digest of a model's weights; it excludes the folder, so that a model may move.
+    """Fingerprint of a model's weights, a hex digest that does not depend on the model's folder.
 
     Args:
         path: a model's folder, or its (first) file.
@@ -466,7 +466,7 @@ def _reads(files: Sequence[_File]) -> Iterator[_ReadBatch]:
 
 
 def _spread_pieces(begin: int, end: int, spacing: int, turn: int) -> list[Piece]:
-    """Places of a tensor's pieces: one in each of equal parts, at a different offset in each part.
+    """Choose the pieces of a tensor to read: one in each of equally long spans, at a different offset in each.
 
     Pieces at equal distances would read the same columns of a matrix in each of its rows.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table or a report.
+    """Column of a table or a report: key, heading and format.
 
     Attributes:
         name: key in the rows.
@@ -17,11 +17,11 @@ class Column:
             "quantity", "flag" (yes or no), "share" (0..1 as percent, with as few digits as possible), "p" (p-value),
             "coefficient" (-1..1, two digits). ``lbx.report.format.digits`` defines the number of digits.
         value: function that computes a board column's text from the entries of a row's model: one entry, or the plain
-            and the reasoning entry. Without it the part of the table or the run supplies the text.
-        optional: omit the column if no row has it.
-        interval: a score with an optional interval in ``low``, ``high`` and ``method``, shown with the score.
-        of: prefix of these three names, for rows with several intervals.
-        digits_of: prefix of the interval columns that set this percent's number of digits.
+            and the reasoning entry. None takes the text from the run.
+        optional: omit the column if it is empty in all rows.
+        interval: whether an interval in the columns ``low``, ``high`` and ``method`` is shown with the score.
+        interval_prefix: prefix of the names of those three columns, for rows with several intervals.
+        digits_of: prefix of the interval columns that determine the number of digits of a percentage.
         missing: text shown for NULL.
         unknown: NULL means unknown, e.g. for imported answers: a column unknown in all rows is omitted and listed in a
             note below the table.
@@ -35,7 +35,7 @@ class Column:
     value: Callable[[Sequence[Any]], object] | None = None
     optional: bool = False
     interval: bool = False
-    of: str = ""
+    interval_prefix: str = ""
     digits_of: str | None = None
     missing: str = "-"
     unknown: bool = False
@@ -45,4 +45,4 @@ class Column:
 
 def number_column(name: str, heading: str, kind: str = "number", *, interval: bool = True, **options: Any) -> Column:
     """Create a numeric column of a board, by default with interval columns prefixed by ``name``."""
-    return Column(name, heading, kind, interval=interval, of=f"{name}_" if interval else "", **options)
+    return Column(name, heading, kind, interval=interval, interval_prefix=f"{name}_" if interval else "", **options)

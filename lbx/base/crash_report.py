@@ -1,4 +1,4 @@
-"""Report on a crash of this process, printed by a second process.
+"""Explanation of a crash of this process, printed by a second process.
 
 A library's illegal instruction, or the kernel's OOM killer, ends a process between two lines of Python. A second,
 tiny process (this file, run as a script) reads the other end of a pipe: if it closes without a farewell message, the
@@ -70,12 +70,12 @@ def explain_crashes(safe: str) -> Iterator[None]:
         yield
     finally:
         faulthandler.disable()
-        farewell()
+        announce_exit()
         _pipes.remove(writing)
         os.close(writing)
 
 
-def farewell() -> None:
+def announce_exit() -> None:
     """Notify the watcher that this process ends regularly and has reported any error itself."""
     for pipe in _pipes:
         with suppress(OSError):
@@ -86,7 +86,7 @@ def crash_message(text: str, safe: str) -> str:
     """Compose the message about a crash.
 
     Args:
-        text: output of faulthandler; "" if the process was killed from outside, or crashed in two threads at
+        text: output of faulthandler, or "" if the process was killed from outside, or crashed in two threads at
             once: the first removes faulthandler's hook before it writes.
         safe: a sentence on the data that is not lost.
     """

@@ -1,4 +1,4 @@
-"""Sandboxed DuckDB connections, and untrusted regular expressions. DuckDB is opened in this module only.
+"""Sandboxed DuckDB connections, and untrusted regular expressions. No other module opens DuckDB.
 
 An instance starts in memory. Access to other files, extensions and the network is disabled and the settings are locked
 before any file is attached, so that no view, name or query in a file can reach another file or the network. DuckDB's
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.inputs import require_file
 from lbx.base.limits import PIVOT_COLUMNS
-from lbx.base.records import encodable
+from lbx.base.records import replace_surrogates
 from lbx.base.resources import free_data_bytes, usable_cpu_count
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Config = dict[str, str | bool | int | float | list[str]]
 
 RESULTS = "results"
-"""Catalog name of the results file within an instance."""
+"""Catalog name of the results file within a DuckDB instance."""
 
 _CLOSED: Config = {
     "autoload_known_extensions": "false",
@@ -46,7 +46,7 @@ _CLOSED: Config = {
     "pivot_limit": PIVOT_COLUMNS,
 }
 _PARTS = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
-"""Suffixes of a database's files: the file itself, and DuckDB's write-ahead logs of commits not yet in it."""
+"""Suffixes of a database's files: the main file, and DuckDB's write-ahead logs of commits not yet in the main file."""
 _BATCH = 64
 _BLOCK_SIZE = 65_536
 """In bytes. Tables, indexes and column lists occupy separate blocks: with DuckDB's default of 262,144 a file of six
@@ -54,13 +54,13 @@ answers takes 5 to 10 MB. Smaller blocks make the file smaller, but writing 300 
 """
 
 
-def files_of(path: Path) -> list[Path]:
-    """Existing files of a database. They are only usable together."""
-    return [part for part in parts_of(path) if part.is_file()]
+def database_files(path: Path) -> list[Path]:
+    """Existing files of a database: the main file and its write-ahead logs, which are only usable together."""
+    return [part for part in database_paths(path) if part.is_file()]
 
 
-def parts_of(path: Path) -> list[Path]:
-    """Paths of all files that a database may have, with links resolved."""
+def database_paths(path: Path) -> list[Path]:
+    """Paths of a database's main file and possible write-ahead logs, with links resolved."""
     return [Path(f"{path.resolve()}{suffix}") for suffix in _PARTS]
 
 
@@ -93,19 +93,19 @@ def open_database(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, path: Path, name: str, *, read_only: bool) -> None:
-    """Attach a file to which the connection has access. An existing database keeps its block size."""
+    """Attach a database file that the connection may access. An existing database keeps its block size."""
     block_size = "" if path.exists() else f", BLOCK_SIZE {_BLOCK_SIZE}"
     options = "TYPE duckdb, READ_ONLY" if read_only else f"TYPE duckdb{block_size}"
     connection.execute(f'ATTACH {sql_literal(str(path.resolve()))} AS "{name}" ({options})')
 
 
-def memory_database() -> duckdb.DuckDBPyConnection:
+def in_memory_database() -> duckdb.DuckDBPyConnection:
     """Connect to an empty in-memory database without access to files."""
     return _sandboxed_connection([], threads=1)
 
 
-def attach_nothing(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Attach an in-memory database, for views."""
+def attach_memory(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Attach an in-memory database to a connection, for views."""
     connection.execute(f'ATTACH {sql_literal(":memory:")} AS "{name}"')
 
 
@@ -148,7 +148,7 @@ def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], t
 
 
 def _sandboxed_connection(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> duckdb.DuckDBPyConnection:
-    """Create an empty instance with access to these files; data that exceeds memory goes to ``scratch``, if any."""
+    """Connect to an in-memory instance that may access ``files``. ``scratch`` is for data that exceeds the memory."""
     import duckdb
 
     allowed = ", ".join(sql_literal(f"{file}{suffix}") for file in files for suffix in _PARTS)
@@ -167,7 +167,7 @@ def _sandboxed_connection(files: Sequence[Path], *, scratch: str = "", threads: 
 
 
 def _resources(threads: int) -> Config:
-    """Thread count and, under a memory limit, half of the memory left: DuckDB does not count all it uses."""
+    """DuckDB's threads, and a memory limit of half of the free memory, because DuckDB does not count all its memory."""
     free_bytes = free_data_bytes()
     memory: Config = {} if free_bytes is None else {"memory_limit": f"{free_bytes // 2}B"}
     return {"threads": threads or usable_cpu_count(), **memory}
@@ -187,22 +187,22 @@ _LONGEST = 1000
 
 
 def expression_error(pattern: str) -> str:
-    """Describe why an expression is invalid, as a clause; "" if it is valid."""
+    """Clause that describes why a regular expression is invalid, or "" if it is valid."""
     import duckdb
 
     if len(pattern) > _LONGEST:
         return f"it has more than {_LONGEST:,} characters"
     try:
-        _connection().execute("SELECT regexp_extract('', ?)", [encodable(pattern)])
+        _connection().execute("SELECT regexp_extract('', ?)", [replace_surrogates(pattern)])
     except duckdb.Error as exc:
         return str(exc).partition("\n")[0].rpartition("Error: ")[2]
     return ""
 
 
-def extract(pattern: str, text: str) -> str | None:
-    """Return the group that took part in the first match, or the whole match for an expression without groups.
+def extract_match(pattern: str, text: str) -> str | None:
+    """Return the text of the group of a pattern's first match, or the whole match for a pattern without groups.
 
-    Returns None without a match, if it is only white space, if groups with different texts took part, or if the
+    Returns None without a match, if the match is only white space, if groups matched different texts, or if the
     expression is invalid; never raises.
     """
     n_groups = _group_count(pattern)
@@ -210,14 +210,14 @@ def extract(pattern: str, text: str) -> str | None:
         return None
     group = _group_names(n_groups) if n_groups > 1 else f"{n_groups}::INTEGER"
     sql = f"SELECT regexp_extract(?, ?, {group})"
-    ((value,),) = _connection().execute(sql, [encodable(text), encodable(pattern)]).fetchall()
+    ((value,),) = _connection().execute(sql, [replace_surrogates(text), replace_surrogates(pattern)]).fetchall()
     texts = {part for part in (value.values() if isinstance(value, dict) else (value,)) if part.strip()}
     return texts.pop() if len(texts) == 1 else None
 
 
 @lru_cache(256)
 def _group_count(pattern: str) -> int | None:
-    """Return the number of groups of an expression; None if it is invalid."""
+    """Return the number of groups of a pattern, or None if the pattern is invalid."""
     if expression_error(pattern):
         return None
     return bisect_right(range(pattern.count("(")), False, key=lambda count: not _has_groups(pattern, count + 1))
@@ -229,7 +229,7 @@ def _has_groups(pattern: str, count: int) -> bool:
     try:
         # DuckDB takes at most as many names as there are groups, with one that is added here.
         sql = f"SELECT regexp_extract('', ?, {_group_names(count + 1)})"
-        _connection().execute(sql, [f"({encodable(pattern)})"])
+        _connection().execute(sql, [f"({replace_surrogates(pattern)})"])
     except duckdb.Error:
         return False
     return True
@@ -246,4 +246,4 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 @lru_cache(1)
 def _database(_process: int) -> duckdb.DuckDBPyConnection:
-    return memory_database()
+    return in_memory_database()

@@ -1,4 +1,4 @@
-"""Exceptions that lbx raises deliberately. The message of each is a paragraph for the user.
+"""Exceptions that lbx raises deliberately. Each message is a paragraph for the user.
 
     LbxError                  exit code 1
     ├── UsageError            exit code 2: the command line, a recipe or a model card is wrong
@@ -19,8 +19,8 @@ Every error has a cause, and optionally a fix and the next command. The command 
 paragraph. Foreign exceptions are mapped once, by ``raise XError(...) from exc``.
 
 Python errors that may be caused by values in a results file have a message, too. Results files are untrusted. The types
-of their columns are checked (``lbx.results.file.contents``), but the JSON in them is parsed by the code that needs it,
-and may have any form.
+of their columns are checked (``lbx.results.file.contents``), but JSON values are parsed by the code that needs them,
+and may be of any type.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 
 class LbxError(Exception):
-    """Base class of lbx's errors.
+    """Base class of the errors that lbx raises deliberately.
 
     Args:
         cause: a sentence on the problem that names the file, task or setting concerned.
@@ -57,11 +57,11 @@ class LbxError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Support pickling between processes: ``args`` does not contain the keyword arguments."""
-        return _rebuilt, (type(self), self.args, self.__dict__)
+        return _rebuild_error, (type(self), self.args, self.__dict__)
 
 
-def _rebuilt(kind: type[LbxError], arguments: tuple[object, ...], state: dict[str, Any]) -> LbxError:
-    error = kind.__new__(kind, *arguments)
+def _rebuild_error(error_class: type[LbxError], arguments: tuple[object, ...], state: dict[str, Any]) -> LbxError:
+    error = error_class.__new__(error_class, *arguments)
     error.__dict__.update(state)
     return error
 
@@ -160,7 +160,7 @@ files_read: set[Path] = set()
 
 
 def stored_value_error(error: BaseException) -> LbxError | None:
-    """Convert an error that stored values may have caused; None for other errors, which are bugs of lbx."""
+    """Convert an error that stored values may have caused to a StoreError, or None for other errors: bugs of lbx."""
     if not files_read or not isinstance(error, VALUE_ERRORS) or not _may_come_from_stored_values(error):
         return None
     return StoreError(
@@ -170,7 +170,7 @@ def stored_value_error(error: BaseException) -> LbxError | None:
 
 
 def unreadable_values() -> str:
-    """Return the message without the text of the error, which may quote confidential values."""
+    """Message about unreadable values in results files, without the text of the error, which may quote the values."""
     return f"Values in {', '.join(sorted(map(str, files_read)))} cannot be read."
 
 

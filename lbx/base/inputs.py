@@ -21,7 +21,7 @@ from lbx.base.visible import one_line
 _DESCRIPTOR_PATH = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _BLOCK = 1 << 16
 ATTESTATION_SUFFIX = ".attestation.jsonl.gz"
-"""End of an attestation's name, after the name of its results file."""
+"""Suffix of an attestation's file name, after the name of the results file."""
 _MAGIC = slice(8, 12)
 _DEVICES = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
 """Device names on Windows, reserved in every folder and with every extension."""
@@ -29,7 +29,7 @@ _LONGEST_NAME = 255
 
 
 def open_input(path: Path, buffering: int = -1) -> BufferedReader:
-    """Open a regular file for reading, without blocking if it is a FIFO.
+    """Open a regular file for reading. A FIFO is refused without blocking.
 
     Raises:
         OSError: the file is missing, not readable, or not a regular file.
@@ -50,12 +50,12 @@ def read_input(path: Path, limit: int) -> bytes:
     with open_input(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise too_large(path, limit)
+            raise too_large_error(path, limit)
         content = file.read(max(size, _BLOCK))
         while len(content) <= limit and (more := file.read(_BLOCK)):  # it grows, or is in /proc with a size of 0
             content += more
     if len(content) > limit:
-        raise too_large(path, limit)
+        raise too_large_error(path, limit)
     return content
 
 
@@ -76,7 +76,7 @@ def read_file_or_pipe(path: Path, limit: int) -> bytes:
     while block := os.read(number, _BLOCK):
         content += block
         if len(content) > limit:
-            raise too_large(path, limit)
+            raise too_large_error(path, limit)
     return bytes(content)
 
 
@@ -95,12 +95,12 @@ def is_results_file(path: Path) -> bool:
 
 
 def require_file(path: Path) -> None:
-    """Check a file that a library opens itself. Raises OSError like ``open_input``."""
+    """Check that a library can open a file. Raises OSError like ``open_input``."""
     open_input(path).close()
 
 
-def too_large(path: Path, limit: int) -> OSError:
-    """Create the error for a file larger than its limit in bytes."""
+def too_large_error(path: Path, limit: int) -> OSError:
+    """Create the error for a file that is larger than ``limit`` bytes."""
     return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for a file of this kind", str(path))
 
 
@@ -108,7 +108,7 @@ def path_inside(folder: Path, name: str) -> Path:
     """Return ``folder / name``, checked to be inside the folder.
 
     Args:
-        name: untrusted relative path; its parts are separated by "/".
+        name: untrusted relative path, with "/" between the components.
 
     Raises:
         ValueError: the path leads out of the folder, or is not a portable file name; the message starts with "it".
@@ -130,7 +130,7 @@ def path_inside(folder: Path, name: str) -> Path:
 
 
 def expand_user(path: Path) -> Path:
-    """Expand ``~`` and ``~user``; leave the path unchanged if the user does not exist."""
+    """Expand ``~`` and ``~user`` in a path, or return the path unchanged if the user does not exist."""
     try:
         return path.expanduser()
     except RuntimeError:

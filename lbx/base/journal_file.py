@@ -1,7 +1,7 @@
-"""Append-only files of lines that one process writes: a line is on disk before ``append`` returns, or not in the file.
+"""Append-only files of lines that one process writes. ``append`` returns once the line is on disk.
 
-A kill leaves at most a partial last line, which was never reported as saved. It stays in the file until the caller has
-checked the complete lines, so that a refused file does not change.
+A kill leaves at most a partial last line, which was never reported as saved. The partial line stays in the file until
+the caller has checked the complete lines, so that a refused file does not change.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from lbx.base.processes import lock
 
 
 class JournalFile:
-    """An append-only file, locked until it is closed and created if missing.
+    """Append-only file of lines, locked until ``close`` and created if missing.
 
-    Read its lines and cut the partial one before the first ``append``. Threads take turns outside it.
+    Call ``read_lines`` and ``cut_partial_line`` before the first ``append``. Threads must not call methods
+    concurrently.
 
     Args:
         mode: permissions of a new file, before the umask.
-        limit: maximum size in bytes when it is opened.
+        limit: maximum size in bytes of an existing file.
 
     Raises:
-        BlockingIOError: another process has it open.
-        OSError: it is no regular file, is too large, cannot be written, or (ENOLCK) its file system has no locks.
+        BlockingIOError: another process has opened the file.
+        OSError: the file is not regular, is too large, cannot be written, or (ENOLCK) is on a file system without
+            locks.
     """
 
     def __init__(self, path: Path, *, mode: int, limit: int) -> None:
@@ -46,16 +48,16 @@ class JournalFile:
         lines, self._partial = split_lines(self._file.read())
         return lines
 
-    def cut_partial_line(self, to: Path | None = None) -> bool:
-        """Remove the partial line that ``read_lines`` found, appending it to ``to``; returns whether there was one.
+    def cut_partial_line(self, rest_file: Path | None = None) -> bool:
+        """Move the partial line that ``read_lines`` found to ``rest_file``, if given. Returns whether there was one.
 
         Raises:
-            OSError: it cannot be moved; it is still in this file.
+            OSError: the line cannot be moved, and is still in the journal.
         """
         if not self._partial:
             return False
-        if to:
-            with os.fdopen(open_or_create(to, os.O_WRONLY | os.O_APPEND, 0o600), "wb") as file:
+        if rest_file:
+            with os.fdopen(open_or_create(rest_file, os.O_WRONLY | os.O_APPEND, 0o600), "wb") as file:
                 file.write(self._partial + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -66,7 +68,7 @@ class JournalFile:
         return True
 
     def append(self, line: bytes) -> None:
-        """Append a line, given without its line feed, and flush it to disk. Raises OSError; no part is kept then."""
+        """Append a line, given without line feed, and flush the file to disk. After an OSError nothing is appended."""
         handle, data = self._file.fileno(), line + b"\n"
         remaining = memoryview(data)
         try:

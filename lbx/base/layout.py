@@ -1,4 +1,4 @@
-"""Layout of an unpacked bundle, used by ``lbx.bundle`` for writing and by benchmarks and backends for reading.
+"""Layout of an unpacked bundle: ``lbx.bundle`` writes the folder, benchmarks and backends read it.
 
     ROOT/bagit.txt bag-info.txt manifest-sha256.txt tagmanifest-sha256.txt
     ROOT/lbx/bundle.json                       all sources, as downloaded
@@ -39,12 +39,12 @@ _REF_LIMIT = 4096
 
 
 def repo_folder(kind: str, repo: str) -> str:
-    """Return the folder name of a hub repository: ("dataset", "THUDM/LongBench") -> "datasets--THUDM--LongBench"."""
+    """Folder name of a hub repository: ("dataset", "THUDM/LongBench") -> "datasets--THUDM--LongBench"."""
     return f"{kind}s--" + repo.replace("/", "--")
 
 
 class Bundle:
-    """Read access to an unpacked bundle.
+    """Unpacked bundle, read-only.
 
     Args:
         root: the folder created by ``lbx unpack``.
@@ -76,7 +76,7 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the tag manifest, hex, which covers every other byte of the bundle."""
+        """Digest of the bundle: SHA-256 of the tag manifest, hex, which covers every other byte of the bundle."""
         return hashlib.sha256(read_input(self.root / TAG_MANIFEST, TAGS_LIMIT)).hexdigest()
 
     @property
@@ -87,11 +87,11 @@ class Bundle:
 
     @property
     def allowed_files(self) -> list[str]:
-        """Payload files of unsafe formats, and configurations naming code, that the recipe allowed by name."""
+        """Payload files that the recipe allows by name: files of unsafe formats, and configurations that name code."""
         return sorted(path for source in self.description.get("sources", ()) for path in source.get("allowed", ()))
 
     def snapshot(self, kind: str, repo: str, revision: str | None = None) -> Path | None:
-        """Find the folder of a hub repository's files; None if it is not in the bundle.
+        """Find the folder of a hub repository's files, or None if the bundle does not contain the repository.
 
         Args:
             kind: "dataset" or "model".
@@ -120,13 +120,13 @@ class Bundle:
         path = self._inside(folder / "snapshots" / commit)
         return path if path.is_dir() else None
 
-    def file(self, to: str) -> Path | None:
-        """Find a file of an https or path source by its path under data/files; None if it is missing."""
-        path = self._inside(self.root / FILES / to)
-        return path if path.exists() else None
+    def file(self, path: str) -> Path | None:
+        """Find a file of an https or path source by its path below data/files, or None if it is missing."""
+        location = self._inside(self.root / FILES / path)
+        return location if location.exists() else None
 
     def _inside(self, path: Path) -> Path:
-        """Check that an untrusted path from a file or a card does not leave the bundle by ``..`` or a link."""
+        """Return an untrusted path from a file or a card, checked not to leave the bundle by ``..`` or a link."""
         if not path.resolve().is_relative_to(self.root.resolve()):
             raise BundleError(
                 f"{path} is outside the bundle {self.root}, so the bundle's digest does not cover it.",

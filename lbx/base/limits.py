@@ -14,7 +14,7 @@ LARGE = 1 << 32
 TABLE_BYTES = 16 << 20
 """A TOML file, or a text file referenced by it."""
 KEY_PARTS = 64
-"""Parts of a dotted key of a TOML file; real ones have two."""
+"""Components of a dotted key of a TOML file; real keys have two."""
 RECORD_BYTES = 1 << 26
 """A line of a data file; the longest line of any benchmark has a fifth of this size."""
 TOKENIZER_BYTES = 1 << 28
@@ -71,7 +71,7 @@ PIVOT_COLUMNS = 10_000
 
 
 def is_zip_bomb(unpacked_size: int, packed_size: int) -> bool:
-    """Return whether the sizes of a zip, in bytes, rule out a dataset.
+    """Whether the sizes of a zip file, in bytes, rule out that it contains a dataset.
 
     Text shrinks to a third or a tenth; Deflate could reach a thousandth, and members that share their bytes even less.
     zipfile returns at most the declared bytes of a member, so the declared size is the bound.

@@ -1,30 +1,30 @@
-"""Listeners of a run, for a progress bar on a terminal or in a notebook."""
+"""Listeners that observe a run, such as the progress bar of a terminal or a notebook."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lbx.base.units import duration, size
+from lbx.base.units import format_duration, format_size
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """Progress of a run.
+    """Progress of a run, as shown to the user.
 
     Attributes:
-        over, samples: samples finished so far and in total, without samples of earlier sessions.
+        n_finished, samples: number of samples finished so far, and in total, without samples of earlier sessions.
         failed: failed samples among the finished ones.
         fraction: 0 to 1, by answered prompt tokens, or by samples if tokens are unknown.
-        prompt_tokens, planned_prompt_tokens: answered and total; None without a forecast.
+        prompt_tokens, planned_prompt_tokens: answered and total, or None without a forecast.
         tokens_per_s: prompt and answer tokens computed recently.
-        left_s: to the end; None if unknown.
-        memory_bytes: used by all processes of the run.
-        gpu_bytes: in use on the GPUs; None without a GPU.
+        left_s: to the end, or None if unknown.
+        memory_bytes: memory used by all processes of the run.
+        gpu_bytes: in use on the GPUs, or None without a GPU.
         task: task of the newest answer.
         ended: whether this is the final update.
     """
 
-    over: int
+    n_finished: int
     samples: int
     failed: int
     fraction: float
@@ -39,7 +39,7 @@ class RunProgress:
 
     @property
     def time_left(self) -> str:
-        return "time left unknown" if self.left_s is None else f"{duration(self.left_s)} left"
+        return "time left unknown" if self.left_s is None else f"{format_duration(self.left_s)} left"
 
     @property
     def speed(self) -> str:
@@ -47,8 +47,8 @@ class RunProgress:
 
     @property
     def memory(self) -> str:
-        gpu = "" if self.gpu_bytes is None else f" and {size(self.gpu_bytes)} of GPU memory"
-        return f"{size(self.memory_bytes)} of memory{gpu}"
+        gpu = "" if self.gpu_bytes is None else f" and {format_size(self.gpu_bytes)} of GPU memory"
+        return f"{format_size(self.memory_bytes)} of memory{gpu}"
 
     def __str__(self) -> str:
         if not self.samples:
@@ -57,24 +57,24 @@ class RunProgress:
         if self.planned_prompt_tokens is not None:
             parts.append(f"{self.prompt_tokens:,} of {self.planned_prompt_tokens:,} prompt tokens processed")
         failed = f" ({self.failed:,} failed)" if self.failed else ""
-        parts.append(f"{self.over:,} of {self.samples:,} samples{failed}")
+        parts.append(f"{self.n_finished:,} of {self.samples:,} samples{failed}")
         return ", ".join(part for part in [*parts, self.speed, self.time_left, self.memory, self.task] if part)
 
 
 class Listener:
     """Base class for observers of a run, with empty methods. They may be called from any thread."""
 
-    def progress(self, progress: RunProgress) -> None:
+    def on_progress(self, progress: RunProgress) -> None:
         """Handle an update, sent every second and at the end of the run."""
 
-    def said(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Handle a message about a skipped step and its reason."""
 
-    def counted(self, what: str, done: int, total: int, unit: str = "") -> None:
+    def on_count(self, activity: str, done: int, total: int, unit: str = "") -> None:
         """Handle progress before and after the questions: files checked, tokens counted, texts embedded.
 
         Args:
-            what: the work, such as "Counting tokens".
+            activity: the work, such as "Counting tokens".
             done, total: amounts in ``unit``.
             unit: "samples", "texts", "%" ...; "" for bytes.
         """

@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from lbx.base.inputs import too_large
+from lbx.base.inputs import too_large_error
 from lbx.base.processes import lock
 
 _DESCRIPTOR_PATH = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,9})")
@@ -33,7 +33,7 @@ _LONG_AGO_S = 7 * 86_400
 
 @contextmanager
 def atomic_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iterator[BinaryIO]:
-    """Write a new file that replaces ``path`` when the block ends without an error.
+    """Open a new file for writing, which replaces ``path`` when the block ends without an error.
 
     Args:
         path: a link is replaced, not followed.
@@ -57,7 +57,7 @@ def new_file(path: Path, mode: int = 0o666) -> BinaryIO:
 
 @contextmanager
 def atomic_path(path: Path, *, sync: bool = False) -> Iterator[Path]:
-    """Yield a path for a library to write to; the file then replaces ``path``, like ``atomic_file``."""
+    """Yield a temporary path for a library to write to. The file then replaces ``path``, like ``atomic_file``."""
     temporary_path = None
     try:
         with temporary_folder(path) as (_, handle):
@@ -100,7 +100,7 @@ def write_all(contents: Mapping[Path, Iterable[bytes]]) -> None:
 
 
 def link_files(folder: Path, targets: Mapping[Path | str, Path]) -> None:
-    """Create symbolic links below a folder; ``targets`` is {path of the link relative to ``folder``: target}."""
+    """Create symbolic links below a folder, from {path of the link relative to ``folder``: target}."""
     for link, target in targets.items():
         (folder / link).parent.mkdir(parents=True, exist_ok=True)
         (folder / link).symlink_to(target.resolve())
@@ -183,12 +183,12 @@ def open_or_create(path: Path, flags: int, mode: int = 0o666, *, limit: int = sy
         return handle
     os.close(handle)
     if stat.S_ISREG(status.st_mode):
-        raise too_large(path, limit)
+        raise too_large_error(path, limit)
     raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
 
 
 def open_folder(folder: Path) -> int:
-    """Open a folder for locking or flushing, and return its descriptor. Raises OSError, also if it is a link."""
+    """Open a folder for locking or flushing, and return the descriptor. Raises OSError, also for a link."""
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
@@ -202,13 +202,13 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def temporary_folder(to: Path) -> Iterator[tuple[Path, int]]:
-    """Create a private, locked folder next to ``to``; yield it with its descriptor and remove it afterwards.
+def temporary_folder(target: Path) -> Iterator[tuple[Path, int]]:
+    """Create a private, locked folder next to ``target``, yield its path and descriptor, and remove it afterwards.
 
     Folders left by killed processes are removed first. Raises OSError.
     """
-    remove_leftovers(to)
-    folder, handle = _locked_folder(to)
+    remove_leftovers(target)
+    folder, handle = _locked_folder(target)
     try:
         yield folder, handle
     finally:
@@ -216,9 +216,9 @@ def temporary_folder(to: Path) -> Iterator[tuple[Path, int]]:
         os.close(handle)
 
 
-def _locked_folder(to: Path) -> tuple[Path, int]:
+def _locked_folder(target: Path) -> tuple[Path, int]:
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=f"{_prefix(to)}{os.getpid()}-", dir=to.parent))
+        folder = Path(tempfile.mkdtemp(prefix=f"{_prefix(target)}{os.getpid()}-", dir=target.parent))
         # Until it is locked, a sweep from another container may remove it.
         with suppress(FileNotFoundError):
             handle = open_folder(folder)
@@ -227,15 +227,15 @@ def _locked_folder(to: Path) -> tuple[Path, int]:
             os.close(handle)
 
 
-def remove_leftovers(to: Path) -> list[Path]:
-    """Remove unlocked temporary folders of ``to`` left by dead processes, and return them. Raises OSError."""
+def remove_leftovers(target: Path) -> list[Path]:
+    """Remove the temporary folders of ``target`` that dead processes left, and return their paths. Raises OSError."""
     removed: list[Path] = []
-    pattern = re.compile(re.escape(_prefix(to)) + r"(\d+)-.*")
-    if not os.access(to.parent, os.R_OK):  # a folder can be writable without being readable
+    pattern = re.compile(re.escape(_prefix(target)) + r"(\d+)-.*")
+    if not os.access(target.parent, os.R_OK):  # a folder can be writable without being readable
         return removed
-    for path in sorted(to.parent.iterdir()):
+    for path in sorted(target.parent.iterdir()):
         match = pattern.fullmatch(path.name)
-        if match is None or _alive(int(match[1])):
+        if match is None or _is_alive(int(match[1])):
             continue
         with suppress(OSError):
             handle = open_folder(path)
@@ -249,12 +249,12 @@ def remove_leftovers(to: Path) -> list[Path]:
     return removed
 
 
-def _prefix(to: Path) -> str:
-    name = os.fsencode(to.name)
-    return f".{to.name if len(name) <= _LONGEST else sha256(name).hexdigest()}{_TEMPORARY_SUFFIX}"
+def _prefix(target: Path) -> str:
+    name = os.fsencode(target.name)
+    return f".{target.name if len(name) <= _LONGEST else sha256(name).hexdigest()}{_TEMPORARY_SUFFIX}"
 
 
-def _alive(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

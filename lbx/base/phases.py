@@ -1,7 +1,7 @@
 """Wall and CPU seconds of the phases between the start of a command and the first prefill, for ``--debug``.
 
-The work itself names its phases. CPU seconds are those of all threads of this process and of its processes that have
-ended; worker processes are not included.
+The measured code names the phases. CPU seconds are those of all threads of this process and of its finished child
+processes; worker processes are not included.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from lbx.base.processes import process_began
+from lbx.base.processes import process_start_time
 
 _OTHER = "other"
 
 
 class PhaseTimes:
-    """Seconds by phase. The time of an inner phase does not count for the outer one, so that phases add up."""
+    """Wall and CPU seconds by phase. The time of an inner phase does not count for the outer phase."""
 
     def __init__(self) -> None:
         self._clear()
@@ -31,7 +31,7 @@ class PhaseTimes:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Count the seconds of the block for a phase. Several blocks of one name are added up."""
+        """Add the seconds of the block to a phase."""
         self._charge()
         self._seconds.setdefault(name, (0.0, 0.0))
         self._open.append(name)
@@ -43,15 +43,15 @@ class PhaseTimes:
                 self._open.pop()
 
     def count_since_process_start(self, name: str) -> None:
-        """Count the seconds since this process started for a phase: the interpreter, and modules already imported."""
-        began = process_began(os.getpid())
+        """Add the seconds since the start of this process to a phase: the interpreter, and modules already imported."""
+        began = process_start_time(os.getpid())
         age_s = (datetime.now(UTC) - began).total_seconds() if began else 0.0
         self._clear()
         self._seconds[name] = age_s, _cpu_s()
         self._charge()
 
     def take_table(self) -> list[str]:
-        """Lines of a table of the phases so far, in the order of their beginnings. Counting then starts anew."""
+        """Return the lines of a table of the phases so far, in the order of their beginnings, and reset the counts."""
         self._charge()
         rows = [*self._seconds.items()]
         rows.sort(key=lambda row: row[0] == _OTHER)
@@ -63,7 +63,7 @@ class PhaseTimes:
         return [f"{title:{width}} {'wall s':>8} {'CPU s':>8}", *lines]
 
     def _charge(self) -> None:
-        """Count the time since the last call for the innermost open phase."""
+        """Add the time since the last call to the innermost open phase."""
         now = time.perf_counter(), _cpu_s()
         if self._charged_until is not None:
             name = self._open[-1] if self._open else _OTHER

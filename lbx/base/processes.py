@@ -1,4 +1,4 @@
-"""Start of other programs, and deferred signals.
+"""Starting of other programs, locks, and deferred signals.
 
 All programs are started by this module, so that files in the working folder are never executed. A Python subprocess
 searches the same folders for modules as this process, and never its working folder (``safepath``). Other programs are
@@ -43,7 +43,7 @@ _SET_DEATH_SIGNAL = 1
 
 
 def python_command(*arguments: str) -> list[str]:
-    """Command of this Python, with the working folder and the script's folder left out of ``sys.path``."""
+    """Command line that runs this Python without the working folder and the script's folder in ``sys.path``."""
     return [sys.executable, "-P", *arguments]
 
 
@@ -103,7 +103,7 @@ def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProc
 
 
 def lock(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Lock an open file or folder until it is closed.
+    """Lock an open file or folder until the descriptor is closed.
 
     Args:
         shared: allow other shared locks at the same time.
@@ -126,7 +126,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def lock_problem(path: Path) -> str:
-    """Return why a file system locks no file, by trying a file that this process has not locked; "" if it does."""
+    """Return why the file system of an unlocked file supports no locks, or "" if it does."""
     try:
         with open_input(path) as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -136,8 +136,8 @@ def lock_problem(path: Path) -> str:
     return ""
 
 
-def process_began(process: int | None) -> datetime | None:
-    """Return the start time of a process on this machine; None if unknown or ended."""
+def process_start_time(process: int | None) -> datetime | None:
+    """Start time of a process on this machine, or None if it is unknown or the process has ended."""
     try:
         state, *fields = read_input(Path(f"/proc/{process}/stat"), SMALL).rpartition(b")")[2].split()
         ticks = int(fields[18])
@@ -150,7 +150,7 @@ def process_began(process: int | None) -> datetime | None:
 
 
 def find_tool(name: str) -> str | None:
-    """Find a program in the absolute folders of PATH; None if missing. A path is returned unchanged."""
+    """Find a program in the absolute folders of PATH, or None if missing. A path is returned unchanged."""
     folders = [folder for folder in os.get_exec_path() if os.path.isabs(folder)]
     return shutil.which(name, path=os.pathsep.join(folders))
 

@@ -1,4 +1,4 @@
-"""Frozen value types shared by all packages. Their behaviour needs no third-party library."""
+"""Frozen value types shared by all packages: samples, prompts, requests, completions, scores."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def sha256_text(text: str) -> str:
-    """SHA-256 of the text's UTF-8 bytes, hex. Lone surrogates, invalid in UTF-8, are encoded as their code points."""
+    """SHA-256 of a text's UTF-8 bytes, hex. Lone surrogates, invalid in UTF-8, are encoded as code points."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def encodable(text: str) -> str:
-    """Replace lone surrogates by U+FFFD: they have no UTF-8 form, and tokenizers fail on them.
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates by U+FFFD: they cannot be encoded as UTF-8, and tokenizers fail on them.
 
     A high surrogate followed by a low one becomes the character that the pair encodes.
     """
@@ -43,7 +43,7 @@ class SampleKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as listed by ``lbx tasks`` and selected by ``--tasks``.
+    """Task of a benchmark, as listed by ``lbx tasks`` and selected by ``--tasks``.
 
     Attributes:
         metrics: names of the per-sample metrics; the first is the headline.
@@ -64,11 +64,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A question about a document, from the benchmark's data file.
+    """Sample of a task: a question about a document, from the benchmark's data file.
 
     Attributes:
         sample_id: unique within (benchmark, task) and stable between runs.
-        context: the long document; "" if the benchmark's mode omits it.
+        context: the long document, or "" if the benchmark's mode omits it.
         references: accepted answers, in the data's order.
         length: length of the document in ``length_unit`` ("words", "characters", "tokens").
         meta: further data for the metric or the report (JSON values only).
@@ -96,21 +96,21 @@ JUDGE = "judge"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedAnswer:
-    """The stored answer that a judge's round is about, and the rules for reading the judge's text.
+    """Stored answer that a judge's round is about, and the patterns for reading the judge's text.
 
     Attributes:
         kind: "pair" (the better of two answers) or "score" (the quality of a single one).
         benchmark, task, sample_id: the judged sample.
         run_id, iteration: the judged answer.
-        against_run_id, against_iteration: the answer that it is compared with; None and 0 in a rating.
-        answer_first: whether the judged answer is shown first; None in a rating.
-        document_sha256: hash of the judged sample's document; "" if unknown.
+        against_run_id, against_iteration: the answer to compare with; None and 0 in a rating.
+        answer_first: whether the judged answer is shown first, or None in a rating.
+        document_sha256: hash of the judged sample's document, or "" if unknown.
         marks: marks of the question's copies that the round counts for.
         answer_sha256, answer_words, against_sha256, against_words: hashes and lengths of the answers; None if unknown,
             and for the other answer in a rating.
-        verdicts: for a pair, the rubric's (mark, "first" | "second" | "tie") in order of priority; None if removed.
-        pattern: for a rating, the text around its number; None if removed.
-        scale_low, scale_high: for a rating, the ends of its scale.
+        verdicts: for a pair, the rubric's (mark, "first" | "second" | "tie") in order of priority, or None if removed.
+        pattern: for a rating, the text around its number, or None if removed.
+        scale_low, scale_high: for a rating, the ends of the scale.
     """
 
     kind: str
@@ -136,17 +136,17 @@ class JudgedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSample(Sample):
-    """A judge's round: a sample of the benchmark "judge", whose task is the rubric."""
+    """Round of a judge: a sample of the benchmark "judge", with the rubric as its task."""
 
     subject: JudgedAnswer
 
 
 class Truncation(StrEnum):
-    """Rule for shortening a prompt that exceeds its limit. Limits are in tokens, not characters.
+    """Method of shortening a prompt that exceeds its limit. Limits are in tokens, not characters.
 
     MIDDLE: keep int(limit/2) tokens of each end of the whole prompt (LongBench v1, LV-Eval).
     MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
-    DOCUMENT_MIDDLE, DOCUMENT_END: cut that part of the document, and never the question (custom benchmarks).
+    DOCUMENT_MIDDLE, DOCUMENT_END: cut the middle or the end of the document, never the question (custom benchmarks).
     WORDS_END: with a limit of n tokens, keep the document's first n words, then 250 fewer each time, until its
         tokens are within the limit and the whole prompt fits; the question is never cut (L-Eval).
     WORDS_START: keep the last words instead (L-Eval's codeU).
@@ -164,11 +164,11 @@ class Truncation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as text, before tokenization; the user's message is ``before + document + after``.
+    """Prompt as text, before tokenization. The user's message is ``before + document + after``.
 
     Attributes:
         max_new_tokens: the answer's budget in tokens.
-        budget_for_both: the authors meant max_new_tokens for reasoning and answer together, so that no default
+        has_shared_budget: max_new_tokens is the authors' budget for reasoning and answer together; no default
             reasoning budget is added.
         truncation: the benchmark's rule for a prompt that is too long.
         chat: False if the benchmark feeds the bare text even to chat models (few-shot and code tasks).
@@ -176,17 +176,17 @@ class Prompt:
             the authors write into the text; elsewhere they stay text. The truncation must be ``REFUSE``.
         system: the system message: a separate message if the model's chat template supports it, else text before the
             prompt.
-        system_gap: separator between the system message and the text if it is put before the prompt.
+        system_gap: separator between the system message and the text if the message is put before the prompt.
         answer_prefix: beginning of the answer, after the chat template's opening of the assistant's turn; without a
             template, or if a server applies it, the end of the user's text.
         turns: further messages after the text, alternately the assistant's and the user's, ending with the user's:
             separate messages in the model's chat template, else appended to the text, a blank line before each.
-        stop: strings that end the answer; they are not part of it.
+        stop: strings that end the answer and are cut off.
         stop_tokens: texts that end the answer, like an end of sequence, if generated as exactly one token; longer
             tokens that contain the text do not (LongBench's samsum: the line break's token).
         min_new_tokens: tokens before which neither end-of-sequence nor a stop ends the answer.
         temperature: the benchmark's sampling temperature; None means greedy.
-        model_sampling: the benchmark uses the sampling settings recommended by the model's makers, and temperature 1
+        model_sampling: the benchmark uses the sampling settings recommended by the model's authors, and temperature 1
             without a recommendation (LongBench Pro); ``temperature`` is then ignored.
         limits: {context window: limit of the prompt in tokens} if the authors fixed it, e.g. {4096: 3500}; with any
             other window the prompt may fill all but the answer's budget. For the WORDS rules it limits the document.
@@ -209,7 +209,7 @@ class Prompt:
     min_new_tokens: int = 0
     temperature: float | None = None
     model_sampling: bool = False
-    budget_for_both: bool = False
+    has_shared_budget: bool = False
     limits: Mapping[int, int] = field(default_factory=dict)
     source: str = "lbx"
 
@@ -219,25 +219,25 @@ class Prompt:
 
     @property
     def instructions_sha256(self) -> str:
-        """SHA-256 of everything but the document that decides the request: texts, budget, stop strings, truncation."""
+        """SHA-256 of the prompt without document and source: texts, budget, stop strings, truncation, sampling."""
         names = (column.name for column in fields(self) if column.name not in ("document", "source"))
         return sha256_text(canonical_json({name: getattr(self, name) for name in names}))
 
     @property
-    def system_in_text(self) -> Prompt:
-        """Copy of the prompt with its system message in the text."""
+    def with_system_in_text(self) -> Prompt:
+        """Copy of the prompt with the system message moved into the user's text."""
         if not self.system:
             return self
         return replace(self, system="", before=self.system + self.system_gap + self.before)
 
     @property
-    def in_one_message(self) -> Prompt:
-        """Copy of the prompt with its turns in the text."""
+    def with_turns_in_text(self) -> Prompt:
+        """Copy of the prompt with the turns moved into the user's text."""
         return replace(self, turns=(), after="\n\n".join((self.after, *self.turns))) if self.turns else self
 
     @property
-    def prefix_in_text(self) -> Prompt:
-        """Copy of the prompt with its answer prefix at the end of the user's last message."""
+    def with_prefix_in_text(self) -> Prompt:
+        """Copy of the prompt with the answer prefix moved to the end of the user's last message."""
         if not self.answer_prefix:
             return self
         *messages, last = (self.after, *self.turns)
@@ -266,13 +266,13 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A tokenized prompt for the model.
+    """Request to a model: a tokenized prompt, with budgets, stop strings and sampling settings.
 
     Attributes:
         token_ids: the whole prompt, BOS included.
         original_tokens: tokens of the untruncated prompt, without the chat template if truncation precedes it.
         tokens_cut: number of tokens removed from the untruncated prompt.
-        kept: the prompt's text after truncation; "" if it was not cut.
+        kept: the prompt's text after truncation, or "" if it was not cut.
         bos_tokens: number of BOS tokens at the start of ``token_ids``; more than one is a fault.
         prompt_sha256: SHA-256 of the text that the model reads, chat template included.
         opens_reasoning: the prompt itself ends in an opening mark such as "<think>", so the answer begins inside the
@@ -284,7 +284,7 @@ class Request:
         turns: if a server applies the chat template, ``Prompt.turns`` at the end of ``token_ids``, to send them
             separately.
         system_place: position of the system message: "message" (a separate message) or "text" (before the user's
-            text); None without a system message.
+            text), or None without a system message.
     """
 
     key: SampleKey
@@ -308,27 +308,27 @@ class Request:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Every text that ends the answer, as a string or as a token."""
+        """All texts that end the answer, as a string or as a token."""
         return tuple(stop for stop in (*self.stop, *self.stop_tokens) if stop)
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The model's output for a request.
+    """Output of a model for a request.
 
     Attributes:
         text: the answer: the decoded new tokens, control tokens and reasoning left out, stop string removed.
-        output_tokens: number of generated tokens, reasoning included, the ending token not counted; None if unknown.
+        output_tokens: number of generated tokens, reasoning included, the ending token not counted, or None if unknown.
         finish_reason: "stop" (end of sequence or a stop string) or "length" (a budget ran out).
-        reasoning: content of the reasoning block, without its marks; None without a block.
-        reasoning_tokens: number of output_tokens in the reasoning block, marks included; None if unknown.
-        reasoning_closed: whether the block was closed; None without a block. If it is not closed, ``text`` is "".
+        reasoning: content of the reasoning block, without its marks, or None without a block.
+        reasoning_tokens: number of output_tokens in the reasoning block, marks included, or None if unknown.
+        reasoning_closed: whether the block was closed, or None without a block. If it is not closed, ``text`` is "".
         stop_in_reasoning: whether a stop string occurred inside the reasoning; it does not end generation there.
         cached_tokens: prompt tokens reused from the previous prompt's KV cache.
         prompt_tokens: number of prompt tokens if the backend counted them itself.
-        served_model: the server's name for the model that answered; None for other backends, or without a name.
+        served_model: the server's name for the model that answered, or None for other backends, or without a name.
         ended_by_stop: whether a stop string or stop token ended the answer.
-        output_ids: all generated tokens, including reasoning and its marks, stop strings and the ending token; None if
+        output_ids: all generated tokens, including reasoning with its marks, stop strings and the ending token; None if
             the backend does not expose them.
     """
 
@@ -353,10 +353,10 @@ class Score:
     """Value of a metric for a generation.
 
     Attributes:
-        extracted: the answer that the metric extracted; "" if extraction failed, None if the metric uses the whole
+        extracted: the answer that the metric extracted, or "" if extraction failed, None if the metric uses the whole
             output.
         error: reason why the official script would stop at this sample, aborting its run; the score is then 0.
-        partial: the missing part of the score, e.g. "no embedding model: only ROUGE-L"; None if complete.
+        partial: the missing part of the score, e.g. "no embedding model: only ROUGE-L", or None if complete.
     """
 
     metric: str
@@ -368,11 +368,11 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class ScoredSample:
-    """A sample with its scores {metric: score}, for ``aggregate`` and ``groups``.
+    """Sample of a run with the scores of its answer, for the methods ``aggregate`` and ``groups`` of a benchmark.
 
     Attributes:
-        cluster: key shared by related questions, such as the hash of their document; "" if unknown.
-        reasoned: whether the model wrote a reasoning block, which is not part of the answer.
+        cluster: key shared by related questions, such as the hash of their document, or "" if unknown.
+        reasoned: whether the model wrote a reasoning block before the answer.
     """
 
     sample: Sample
@@ -384,15 +384,15 @@ class ScoredSample:
 
 
 NO_COLUMN = {"column": False}
-"""Metadata of a field of ``TableRow`` that is no column."""
+"""Metadata of fields of a ``TableRow`` that are not columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a table, with a field for each column (and others with ``NO_COLUMN``). Times are timezone-aware."""
+    """Row of a table of the results file, with a field for each column. Times are timezone-aware."""
 
     def values(self) -> dict[str, object]:
-        """Return the values in JSON's types.
+        """Return {column: value}, with values of JSON's types.
 
         ``dataclasses.asdict`` would copy each value, for some hundred thousand rows.
         """
@@ -406,7 +406,7 @@ def _utc(time: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A retrieved piece of a document, used in the prompt instead of the document.
+    """Retrieved chunk of a document, used in the prompt instead of the document.
 
     Attributes:
         index, rank: position among the document's chunks, and rank by score, both from 0.
@@ -420,12 +420,12 @@ class Chunk:
 
 
 class SimilarityInput(NamedTuple):
-    """A text and references for a metric that compares their embeddings."""
+    """Input of a metric that compares embeddings: a text and its references."""
 
     text: str
     references: tuple[str, ...]
 
 
 def canonical_json(value: object) -> str:
-    """Serialize to JSON with sorted keys and no spaces: the same value always gives the same text."""
+    """Serialize a value to JSON with sorted keys and no spaces: equal values give equal texts."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -42,56 +42,56 @@ class MemoryLimit:
 
 
 def memory_limit(system: Path = Path("/")) -> MemoryLimit | None:
-    """Return the limit that leaves the least memory free; None if no group has a limit.
+    """Tightest memory limit of the control groups, by free memory, or None if no group sets a limit.
 
     Args:
         system: parent folder of proc and sys, for tests.
     """
-    limits = [_memory_v2(group) for group in _groups(system, "")]
-    limits += [_memory_v1(group) for group in _groups(system, "memory")]
+    limits = [_memory_v2(group) for group in _group_folders(system, "")]
+    limits += [_memory_v1(group) for group in _group_folders(system, "memory")]
     return min((limit for limit in limits if limit), key=lambda limit: limit.free, default=None)
 
 
 @cache
 def cpu_quota(system: Path = Path("/")) -> float | None:
-    """Return the control groups' smallest quota of CPU time in CPUs, e.g. 1.5; None if no group has a quota."""
-    quotas = [_quota(_words(group / "cpu.max")) for group in _groups(system, "")]
-    for group in _groups(system, "cpu"):
-        quotas.append(_quota(_words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")))
+    """Smallest quota of CPU time of the control groups, in CPUs, e.g. 1.5, or None if no group sets a quota."""
+    quotas = [_parse_quota(_read_words(group / "cpu.max")) for group in _group_folders(system, "")]
+    for group in _group_folders(system, "cpu"):
+        quotas.append(_parse_quota(_read_words(group / "cpu.cfs_quota_us") + _read_words(group / "cpu.cfs_period_us")))
     return min((quota for quota in quotas if quota), default=None)
 
 
 def _memory_v2(group: Path) -> MemoryLimit | None:
-    limit = _number(group / "memory.max")
+    limit = _read_number(group / "memory.max")
     if limit is None:
         return None
     return MemoryLimit(limit, _used_bytes(group, "memory.current", "inactive_file"))
 
 
 def _memory_v1(group: Path) -> MemoryLimit | None:
-    limit = _number(group / "memory.limit_in_bytes")
+    limit = _read_number(group / "memory.limit_in_bytes")
     if limit is None or limit >= _UNLIMITED:
         return None
     return MemoryLimit(limit, _used_bytes(group, "memory.usage_in_bytes", "total_inactive_file"))
 
 
 def _used_bytes(group: Path, usage: str, cache_key: str) -> int:
-    lines = (line.split() for line in _text(group / "memory.stat").splitlines())
+    lines = (line.split() for line in _read_text(group / "memory.stat").splitlines())
     idle = next((int(line[1]) for line in lines if len(line) == 2 and line[0] == cache_key), 0)
-    return max(0, (_number(group / usage) or 0) - idle)
+    return max(0, (_read_number(group / usage) or 0) - idle)
 
 
-def _quota(words: list[str]) -> float | None:
-    """Parse "150000 100000", CPU time and period in microseconds, into CPUs; "max" and -1 mean no quota."""
+def _parse_quota(words: list[str]) -> float | None:
+    """Parse "150000 100000", CPU time and period in microseconds, into CPUs. "max" and -1 mean no quota."""
     if len(words) != 2 or not all(word.isdecimal() and int(word) for word in words):
         return None
     return int(words[0]) / int(words[1])
 
 
-def _groups(system: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's group in a hierarchy and of its ancestors; "" is the only one of version 2.
+def _group_folders(system: Path, controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's control group and of the group's ancestors, in the hierarchy of a controller.
 
-    A container may see only a part of the hierarchy, mounted as its root.
+    Version 2 has a single hierarchy, for controller "". A container may see only a subtree, mounted as the root.
     """
     group_path = _own_group(system, controller)
     mount = _mount(system, controller)
@@ -108,7 +108,7 @@ def _groups(system: Path, controller: str) -> Iterator[Path]:
 
 
 def _own_group(system: Path, controller: str) -> str | None:
-    for line in _text(system / "proc/self/cgroup").splitlines():  # "4:memory:/path"; version 2 is "0::/path"
+    for line in _read_text(system / "proc/self/cgroup").splitlines():  # "4:memory:/path"; version 2 is "0::/path"
         parts = line.split(":", 2)
         if len(parts) == 3 and controller in parts[1].split(","):
             return parts[2]
@@ -116,9 +116,9 @@ def _own_group(system: Path, controller: str) -> str | None:
 
 
 def _mount(system: Path, controller: str) -> tuple[str, str] | None:
-    """Return the mounted part of the hierarchy and its mount point."""
+    """Return the mounted subtree of a control group hierarchy, and the mount point."""
     kind = "cgroup" if controller else "cgroup2"
-    for line in _text(system / "proc/self/mountinfo").splitlines():
+    for line in _read_text(system / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         mount, source = before.split(), after.split()
         if len(mount) < 5 or len(source) < 3 or source[0] != kind:
@@ -128,16 +128,16 @@ def _mount(system: Path, controller: str) -> tuple[str, str] | None:
     return None
 
 
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
+def _read_number(path: Path) -> int | None:
+    text = _read_text(path).strip()
     return int(text) if text.isdecimal() else None
 
 
-def _words(path: Path) -> list[str]:
-    return _text(path).split()
+def _read_words(path: Path) -> list[str]:
+    return _read_text(path).split()
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return read_input(path, SMALL).decode("utf-8", "replace")
     except OSError:
@@ -145,20 +145,20 @@ def _text(path: Path) -> str:
 
 
 CPU_COUNT = "LBX_CPU_COUNT"
-"""Environment variable with a worker process's share of the CPUs."""
+"""Environment variable with the number of CPUs of a worker process."""
 
 
 def bound_cpus() -> list[int]:
-    """Return the numbers of the CPUs that this process may run on; all CPUs on systems without affinities."""
+    """Numbers of the CPUs that this process may run on, or of all CPUs on systems without affinities."""
     return sorted(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
 _CPU_VARIABLES = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "NCPUS", "LSB_DJOB_NUMPROC", CPU_COUNT)
-"""Environment variables with the CPUs of a job: of Slurm, PBS (``NCPUS``), LSF and lbx."""
+"""Environment variables with the number of CPUs of a job, set by Slurm, PBS (``NCPUS``), LSF and lbx."""
 
 
 def cpu_limits() -> Mapping[str, float]:
-    """Return {cause: CPUs} of every limit on this process. A quota may be fractional."""
+    """Return {cause: number of CPUs} of every CPU limit on this process. A quota may be fractional."""
     limits: dict[str, float] = {"affinity": len(bound_cpus())}
     if quota := cpu_quota():
         limits["CPU quota of its control group"] = quota
@@ -170,12 +170,12 @@ def cpu_limits() -> Mapping[str, float]:
 
 
 def usable_cpu_count() -> int:
-    """Return the number of CPUs to compute on: the smallest limit, rounded up."""
+    """Number of CPUs to compute on: the smallest limit, rounded up."""
     return math.ceil(min(cpu_limits().values()))
 
 
 def describe_cpu_limit() -> str:
-    """Describe the limit that leaves some of the visible CPUs unused; "" without one."""
+    """Sentence on the limit that leaves visible CPUs unused, or "" without such a limit."""
     limits = cpu_limits()
     cause, usable, visible = min(limits, key=lambda name: limits[name]), usable_cpu_count(), len(bound_cpus())
     if usable >= visible:
@@ -184,7 +184,7 @@ def describe_cpu_limit() -> str:
 
 
 def visible_gpus(variable: str) -> list[str] | None:
-    """Return the GPUs that an environment variable such as CUDA_VISIBLE_DEVICES lists; None if it is not set.
+    """Return the GPUs that an environment variable such as CUDA_VISIBLE_DEVICES lists, or None if it is not set.
 
     As in CUDA and ROCm, an invalid entry such as -1 ends the list, and a repeated one makes it empty.
     """
@@ -208,13 +208,13 @@ def limit_data(more_bytes: int) -> Iterator[None]:
 
 
 def free_data_bytes() -> int | None:
-    """Return the memory that this process may still allocate; None without a limit."""
+    """Bytes of memory that this process may still allocate under ``ulimit -d``, or None without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return None if soft == resource.RLIM_INFINITY else max(0, soft - _data_bytes())
 
 
 def _data_bytes() -> int:
-    """Return the memory counted by RLIMIT_DATA: private and writable."""
+    """Bytes of private, writable memory of this process, which RLIMIT_DATA limits."""
     try:
         lines = read_input(Path("/proc/self/status"), SMALL).splitlines()
     except OSError:
@@ -223,7 +223,7 @@ def _data_bytes() -> int:
 
 
 def available_memory() -> int | None:
-    """Bytes that the system has free and the control groups allow; None if unknown."""
+    """Bytes of memory that are free in the system and in the control groups, or None if unknown."""
     amounts = []
     try:
         lines = read_input(Path("/proc/meminfo"), SMALL).decode("ascii").splitlines()
@@ -244,18 +244,18 @@ _LEAST_BUSY_CPUS = 0.25
 
 
 def shorten_spins() -> None:
-    """Let waiting threads sleep early, unless the user has set a policy; call it before libgomp is loaded."""
+    """Let OpenMP's waiting threads sleep early, unless the user has set a policy. Call before libgomp is loaded."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault(_SPIN_VARIABLE, str(_SPIN_COUNT))
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """CPU seconds used so far on the CPUs of this process.
+    """Measurement of the CPU seconds used so far on the CPUs of this process.
 
     Attributes:
         own_s: seconds of this process and its finished children.
-        all_s: seconds of all processes and of the machine's hypervisor; None if unknown.
+        all_s: seconds of all processes and of the machine's hypervisor, or None if unknown.
         clock_s: time of measurement.
     """
 
@@ -269,7 +269,7 @@ class CpuTimes:
         return cls(sum(os.times()[:4]), _busy_seconds(system / "proc/stat"), time.monotonic())
 
     def busy_cpus(self, later: CpuTimes) -> float | None:
-        """Average number of CPUs that other processes used between two measurements; None if unknown."""
+        """Average number of CPUs that other processes used between two measurements, or None if unknown."""
         elapsed_s = later.clock_s - self.clock_s
         if self.all_s is None or later.all_s is None or elapsed_s < _LEAST_INTERVAL_S:
             return None
@@ -278,7 +278,7 @@ class CpuTimes:
 
 
 def describe_neighbours(busy_cpus: float | None) -> str:
-    """Describe other processes that slow computation down; "" if there are none, or if unknown."""
+    """Sentence on other processes that slow computation down, or "" if there are none, or if unknown."""
     if busy_cpus is None or busy_cpus < _LEAST_BUSY_CPUS:
         return ""
     return f"Other processes use {busy_cpus:.1f} of {len(bound_cpus())} CPUs, so computation takes longer."

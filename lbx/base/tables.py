@@ -3,7 +3,7 @@
 Every problem is a ``UsageError`` that names the file, the table and the key, and suggests the nearest valid key.
 
 Pydantic and msgspec are not used: their imports add 61 and 12 ms of CPU time to the 104 ms for reading a card, and the
-error messages, most of this module, would still have to be composed from their errors.
+error messages, which are most of this module, would still have to be composed from the errors of those libraries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LONG_KEY = re.compile(
     r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}""" % KEY_PARTS  # noqa: UP031
 )
-"""A dotted key for which tomllib would need time and memory by the square of its parts."""
+"""A dotted key with so many components that tomllib would need time and memory by the square of their number."""
 _SHOWN_CHARACTERS = 200
 _NAMES: dict[type, str] = {
     str: "text in quotes",
@@ -40,7 +40,7 @@ _NAMES: dict[type, str] = {
 
 
 def read_table(path: Path, what: str = "") -> tuple[dict[str, Any], str]:
-    """Read a TOML file; return its table and the SHA-256 of its bytes.
+    """Read a TOML file, and return its table and the SHA-256 of its bytes.
 
     Args:
         what: description of the file, put before its path in messages.
@@ -71,8 +71,8 @@ def is_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name))
 
 
-def nearest(name: str, choices: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """Compose a sentence that suggests similar names, or else lists all choices; "" without choices.
+def suggest_names(name: str, choices: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """Sentence that suggests similar names, or else lists all choices, or "" without choices.
 
     Args:
         cutoff: minimum similarity of names, 0 to 1.
@@ -87,7 +87,7 @@ def nearest(name: str, choices: Iterable[str], *, cutoff: float = 0.5) -> str:
 def check_keys(
     table: Mapping[str, Any], allowed_keys: Collection[str], location: str, required_keys: Collection[str] = ()
 ) -> None:
-    """Raise UsageError for the first unknown or missing key of the table.
+    """Check that a table contains no unknown keys and all required keys. Raises UsageError otherwise.
 
     Args:
         location: beginning of the message, followed by a key or a verb ("The model card m.toml:").
@@ -96,7 +96,7 @@ def check_keys(
     for key in table:
         if key not in allowed_keys:
             raise UsageError(
-                f"{subject} has no setting {_shorten(key)}.", fix=nearest(key, allowed_keys) or "Remove it."
+                f"{subject} has no setting {_shorten(key)}.", fix=suggest_names(key, allowed_keys) or "Remove it."
             )
     for key in required_keys:
         if key not in table:
@@ -106,14 +106,14 @@ def check_keys(
 def check_table(
     table: Mapping[str, Any], types: Mapping[str, type], location: str, required_keys: Collection[str] = ()
 ) -> None:
-    """Raise UsageError for an unknown or missing key, or a value that does not have its type in ``types``."""
+    """Check the keys of a table, and the type of each value, against {key: type}. Raises UsageError otherwise."""
     check_keys(table, types, location, required_keys)
     for key, value in table.items():
         check_type(value, types[key], f"{location} {key}")
 
 
 def check_type(value: object, expected_type: type[T], location: str) -> T:
-    """Check the type of a value and return it; an int is converted to float if wanted, but a bool is no int."""
+    """Return a value whose type is checked. An int is converted to an expected float, but a bool is no int."""
     if expected_type is float and type(value) is int and abs(value) < 1 << 1023:  # larger numbers may overflow a float
         return expected_type(value)  # type: ignore[call-arg]
     if type(value) is not expected_type:
@@ -126,8 +126,8 @@ def _shorten(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def texts(value: object, location: str) -> tuple[str, ...]:
-    """Check that a value is a list of texts and return it as a tuple. Raises UsageError otherwise."""
+def check_texts(value: object, location: str) -> tuple[str, ...]:
+    """Check that a value is a list of texts, and return a tuple. Raises UsageError otherwise."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise UsageError(f"{location} must be a list of texts, not {_shorten(value)}.")
     return tuple(value)
@@ -143,19 +143,19 @@ def from_table(cls: type[T], table: Mapping[str, Any], location: str) -> T:
     known_fields = fields(cls)  # type: ignore[arg-type]
     required_keys = [f.name for f in known_fields if f.default is MISSING and f.default_factory is MISSING]
     check_keys(table, [f.name for f in known_fields], location, required_keys)
-    values = {key: check_type(value, _kind(hints[key]), f"{location} {key}") for key, value in table.items()}
+    values = {key: check_type(value, _required_type(hints[key]), f"{location} {key}") for key, value in table.items()}
     try:
         return cls(**values)
     except UsageError as exc:
         raise UsageError(f"{location}: {exc.cause}", fix=exc.fix) from exc
 
 
-def _kind(hint: Any) -> Any:
-    """Return the required type of a value; None in a union only means that the key may be omitted."""
+def _required_type(hint: Any) -> Any:
+    """Return the required type of a value. None in a union only means that the key may be omitted."""
     kinds = [part for part in get_args(hint) if part is not NoneType] if get_origin(hint) is UnionType else [hint]
     return get_origin(kinds[0]) or kinds[0]
 
 
 def entry_error(location: object, what: str, fix: str = "") -> UsageError:
-    """Create the error for an invalid entry of a table."""
+    """Create the error for an invalid table. ``location`` names the file and the table."""
     return UsageError(f"{location}: {what}.", fix=fix)

@@ -1,4 +1,4 @@
-"""Jinja templates of pages. All text is escaped, after ``base.visible``; undefined names raise an error."""
+"""Jinja environment for the templates of pages: texts are made visible and escaped, undefined names raise an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lbx.base.visible import one_line, visible
 
 
 class MissingValueError(UndefinedError, LookupError):
-    """A value used in a template is missing, perhaps in the JSON of a results file (``base.errors``)."""
+    """A template uses a value that is missing, perhaps in the JSON of a results file (``base.errors``)."""
 
 
 class _Missing(StrictUndefined):
@@ -24,7 +24,7 @@ def template_environment(folder: Path, display: Callable[[str], str] = visible) 
     """Create the template environment of a folder.
 
     Args:
-        display: function applied to each text before escaping, but not to instances of subclasses of ``str``.
+        display: function for texts, called before escaping, except for instances of subclasses of ``str``.
     """
     environment = Environment(
         loader=FileSystemLoader(folder),

@@ -16,11 +16,11 @@ _BEFORE_TOKENS, _BEHIND_TOKENS = ("normalizer", "pre_tokenizer"), ("decoder",)
 
 
 def read_tokenizer_file(path: Path) -> bytes:
-    """Read a tokenizer.json and check that its steps cannot lengthen a text too much.
+    """Read a tokenizer.json, and check that its normalizer and decoder cannot lengthen a text too much.
 
     Raises:
         OSError: the file cannot be read, or is too large.
-        ValueError: the file is not a JSON object, or its steps lengthen texts too much; the message names the part.
+        ValueError: the file is not a JSON object, or its steps lengthen texts too much; the message names the steps.
     """
     content = read_input(path, TOKENIZER_BYTES)
     try:
@@ -39,7 +39,7 @@ def read_tokenizer_file(path: Path) -> bytes:
 
 
 def _steps(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object with a type, also inside sequences."""
+    """Yield the steps of a normalizer or decoder: every object with a type, also inside sequences."""
     if isinstance(value, dict):
         if "type" in value:
             yield value

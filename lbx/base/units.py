@@ -7,7 +7,7 @@ from collections.abc import Sequence
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format seconds as "40 s", "12 min", "3 h 20 min" or "2 d 4 h"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -22,8 +22,8 @@ def duration(seconds: float) -> str:
     return f"{days} d {rest} h"
 
 
-def size(count: int | None) -> str:
-    """Format bytes in binary units."""
+def format_size(count: int | None) -> str:
+    """Format a number of bytes in binary units: "512 bytes", "3 MiB", "1.5 GiB"."""
     if count is None:
         return "unknown"
     value = float(count)
@@ -35,17 +35,17 @@ def size(count: int | None) -> str:
 
 
 def format_count(count: int, singular: str, plural: str = "") -> str:
-    """Format a count with its noun: "1 question", "1,204 questions". ``plural`` is the plural if it is irregular."""
+    """Format a count with its noun: "1 question", "1,204 questions". Pass ``plural`` for irregular nouns."""
     return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
-def line_spans(numbers: Sequence[int], most: int = 5) -> str:
-    """Format sorted line numbers as "line 3" or "lines 6-10, 12", with "..." after ``most`` spans."""
+def line_spans(numbers: Sequence[int], max_spans: int = 5) -> str:
+    """Format sorted line numbers as "line 3" or "lines 6-10, 12", with "..." after ``max_spans`` spans."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and number == spans[-1][1] + 1:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    parts = [f"{first}-{last}" if first < last else str(first) for first, last in spans[:most]]
-    return f"line{'s' * (len(numbers) > 1)} {', '.join(parts)}" + ", ..." * (len(spans) > most)
+    parts = [f"{first}-{last}" if first < last else str(first) for first, last in spans[:max_spans]]
+    return f"line{'s' * (len(numbers) > 1)} {', '.join(parts)}" + ", ..." * (len(spans) > max_spans)

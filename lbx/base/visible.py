@@ -1,4 +1,4 @@
-r"""Escaping of untrusted text for display, and of commands in messages for the shell.
+r"""Escaping of untrusted text for display, and quoting of commands in messages for the shell.
 
 A model's name, an answer or a file's name may contain escape sequences (titles, colours, the cursor), C1 controls,
 which some terminals obey as well, bidirectional overrides and zero-width characters. They are shown as Python escapes:
@@ -43,21 +43,21 @@ _FORMULA = re.compile(r"\t|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 def visible(text: str) -> str:
-    """Escape control and invisible characters, except line feeds and tabs."""
+    """Escape control and invisible characters of a text, except line feeds and tabs."""
     if _is_plain(text):
         return text
     return _HIDDEN.sub(_as_escape, text)
 
 
 def one_line(text: str) -> str:
-    """Escape like ``visible``, and also line feeds and tabs, so that a name cannot imitate another line."""
+    """Escape a text like ``visible``, and also line feeds and tabs, so that a name cannot imitate another line."""
     if text.isascii() and text.isprintable():  # fast path for nearly all cells of a table
         return text
     return _BREAKS.sub(_as_escape, visible(text))
 
 
 def spreadsheet_cell(text: str) -> str:
-    """Escape like ``visible``, and prefix possible spreadsheet formulas, except numbers, with an apostrophe."""
+    """Escape a text like ``visible``, and prefix possible spreadsheet formulas, except numbers, with an apostrophe."""
     escaped = visible(text)
     return f"'{escaped}" if _FORMULA.match(escaped) and not _is_number(escaped) else escaped
 

@@ -1,7 +1,7 @@
-"""Bundles of data sets and models: create archives from recipes, verify and unpack them.
+"""Bundles of data sets and models: archives are created from recipes, verified and unpacked.
 
 An archive is a BagIt bag (RFC 8493) in a plain, deterministic tar; its payload is a Hugging Face hub cache without
-links. It can be checked and unpacked with just ``sha256sum`` and ``tar``. Modules are imported lazily: code for
+links. An archive can be checked and unpacked with just ``sha256sum`` and ``tar``. Modules are imported lazily: code for
 creating archives is not loaded to read them, and neither is loaded if a run only reads its unpacked bundle. This is the
 only package that imports huggingface_hub, and only to fetch.
 """
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from lbx.bundle.disk import Progress as Progress
     from lbx.bundle.making.fetch import Retry as Retry
     from lbx.bundle.making.outline import Outline as Outline
+    from lbx.bundle.making.pack import ArchiveFormat as ArchiveFormat
+    from lbx.bundle.making.pack import BundleInputs as BundleInputs
     from lbx.bundle.making.pack import CreateResult as CreateResult
-    from lbx.bundle.making.pack import Where as Where
-    from lbx.bundle.making.pack import Writing as Writing
     from lbx.bundle.making.pack import create as create
     from lbx.bundle.making.pack import survey as survey
     from lbx.bundle.receiving.check import VerifyReport as VerifyReport
@@ -37,8 +37,8 @@ _WHERE = {
     "Trust": "signing.trust",
     "UnpackResult": "receiving.extract",
     "VerifyReport": "receiving.check",
-    "Where": "making.pack",
-    "Writing": "making.pack",
+    "BundleInputs": "making.pack",
+    "ArchiveFormat": "making.pack",
     "check_unchanged": "receiving.check",
     "create": "making.pack",
     "parse_volume_size": "volumes",

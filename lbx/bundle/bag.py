@@ -43,7 +43,7 @@ _OXUM = re.compile(r"^Payload-Oxum: (\d{1,20})\.(\d{1,12})$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """A payload file: path inside the bag (``data/...``), size in bytes, SHA-256 in hex."""
+    """Payload file in the manifest: path inside the bag (``data/...``), size in bytes, SHA-256 in hex."""
 
     path: str
     size: int
@@ -52,14 +52,14 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Contents of a bundle according to its tag files, which have been checked against each other.
+    """Contents of a bundle, as described by tag files that have been checked against each other.
 
     Attributes:
         digest: SHA-256 of the tag manifest, hex; equals ``lbx.base.layout.Bundle.digest``.
         entries: all payload files by path.
         sources: unmodified sources of bundle.json.
-        base: name and digest of the bundle that a delta requires; empty for other bundles.
-        base_paths: a delta's payload files in the base: path here -> path in the base.
+        base: name and digest of the bundle that a delta requires, or empty for other bundles.
+        base_paths: {path here: path in the base} of a delta's payload files that the base contains.
     """
 
     name: str
@@ -92,7 +92,7 @@ def render_tags(
         epoch: creation time in seconds since 1970, passed in so that the same inputs give the same bytes.
         extra: further tag files.
         base: for a delta, name and digest of its base.
-        base_paths: for a delta, payload path here -> payload path in the base, for every file that is not packed.
+        base_paths: for a delta, {path here: path in the base} of every payload file that is not packed.
     """
     files = sorted((file for source in sources for file in source["files"]), key=lambda file: file["path"])
     bundle_json: dict[str, Any] = {"format": FORMAT, "name": name, "description": description, "sources": list(sources)}
@@ -131,7 +131,7 @@ def _render_fetch(files: Iterable[Mapping[str, Any]], base: str, base_paths: Map
 
 
 def refuse_foreign_tag(path: str, location: str) -> None:
-    """Raise BundleError for an unknown file outside ``data/``, where the rules on file formats do not apply."""
+    """Raise BundleError for an unknown file outside ``data/``, where file formats are not checked."""
     if path not in _TAGS:
         raise BundleError(
             f"{location} is refused: it contains {path}, but outside {PAYLOAD} a bundle has only its own records.",
@@ -140,7 +140,7 @@ def refuse_foreign_tag(path: str, location: str) -> None:
 
 
 def parse_tags(tags: Mapping[str, bytes], location: str) -> Contents:
-    """Check the tag files against each other and return the bundle's contents.
+    """Check the tag files against each other, and return the contents of the bundle.
 
     Args:
         tags: every file outside ``data/``, by path.
@@ -194,7 +194,7 @@ def _parse_base(bundle_json: Mapping[str, Any], location: str) -> dict[str, str]
 def _parse_fetch(
     content: bytes | None, base: Mapping[str, str], entries: Mapping[str, ManifestEntry], location: str
 ) -> dict[str, str]:
-    """Parse fetch.txt into {path here: path in the base}; each path must be in the manifest with the same size."""
+    """Parse fetch.txt into {path here: path in the base}. Each path must be in the manifest with the same size."""
     base_paths: dict[str, str] = {}
     if content is None:
         return base_paths
@@ -272,7 +272,7 @@ def _parse_description(content: bytes, location: str) -> dict[str, Any]:
 
 
 def _entries(bundle_json: Mapping[str, Any], sums: Mapping[str, str], location: str) -> dict[str, ManifestEntry]:
-    """Build the payload entries from bundle.json and the manifest, which must agree on every file."""
+    """Build {path: payload file} from bundle.json and the manifest, which must agree on every file."""
     entries: dict[str, ManifestEntry] = {}
     for file in _listed_files(bundle_json, location):
         if file.path in entries or not file.path.startswith(PAYLOAD) or sums.get(file.path) != file.sha256:

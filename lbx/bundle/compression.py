@@ -22,13 +22,13 @@ _WINDOW_LOG = 27  # default limit of `zstd -d`: 128 MiB
 
 
 class Writable(Protocol):
-    """Target for bytes."""
+    """Stream to write bytes to."""
 
     def write(self, data: bytes, /) -> object: ...
 
 
 class Readable(Protocol):
-    """Source of bytes. ``read`` returns at most ``size`` bytes, and b"" only at the end."""
+    """Stream to read bytes from. ``read`` returns at most ``size`` bytes, and b"" only at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -39,7 +39,7 @@ def require() -> None:
 
 
 class Compressor:
-    """Compress data and write it to ``out``. ``close`` ends the frame; ``out`` stays open.
+    """Compressor that writes a zstd frame to ``out``. ``close`` ends the frame and leaves ``out`` open.
 
     Output is reproducible only with the same version of the zstd library.
 
@@ -62,7 +62,7 @@ class Compressor:
 
 
 class Decompressor:
-    """Decompress ``stream``, never more at once than requested.
+    """Decompressor of a stream, which never decompresses more than requested.
 
     Args:
         archive: path of the archive, for messages.

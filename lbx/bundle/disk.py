@@ -1,4 +1,4 @@
-"""Work on large files: durable writing, reading ahead, SHA-256 in the background, progress, and many files at once.
+"""Processing of large files: durable writing, reading ahead, SHA-256 in the background, progress, threads.
 
 A background thread hashes the same bytes twice in parallel. Without a processor's SHA instructions SHA-256 runs at 0.2
 to 0.4 GB/s, slower than any disk. Since hashlib releases the GIL, the archive's checksum takes no time in addition to
@@ -33,7 +33,7 @@ def read_ahead(handle: int, offset: int) -> None:
 
 
 class Flusher:
-    """Flush a file to the disk while it is being written, so that the final fsync is short.
+    """Flusher that syncs a file to the disk while it is being written, so that the final fsync is short.
 
     ``close`` must always be called before that fsync: the kernel reports a failed write only once, and may have
     reported it to this flusher.
@@ -49,7 +49,7 @@ class Flusher:
         self._since = 0
 
     def wrote(self, count: int) -> None:
-        """Record that ``count`` more bytes were written. Raises OSError if flushing earlier bytes failed."""
+        """Count written bytes, and sync them from time to time. Raises OSError if an earlier sync failed."""
         self._since += count
         if self._since < _EVERY or (self._last is not None and not self._last.done()):
             return
@@ -59,7 +59,7 @@ class Flusher:
         self._since = 0
 
     def close(self) -> None:
-        """Wait for a flush in progress. Raises OSError if it failed."""
+        """Wait for a sync in progress. Raises OSError if the sync failed."""
         if self._thread is not None:
             self._thread.shutdown()
             self._result()
@@ -82,7 +82,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 Progress = Callable[[str, str, int, int], None]
-"""Called as ``progress(stage, item, done_bytes, total_bytes)``.
+"""Callback for progress: ``progress(stage, item, done_bytes, total_bytes)``.
 
 ``stage`` is "read", "fetch", "pack", "sums", "verify", "unpack" or "base"; ``item`` is the current file. The bytes
 count the whole stage. ``done_bytes`` can decrease if a download has to be restarted.
@@ -90,11 +90,11 @@ count the whole stage. ``done_bytes`` can decrease if a download has to be resta
 
 
 def silent(stage: str, item: str, done_bytes: int, total_bytes: int) -> None:
-    """Ignore progress."""
+    """Empty progress callback."""
 
 
 class ByteMeter:
-    """Progress of a stage over files of ``total`` bytes together."""
+    """Progress of a stage that processes files of ``total`` bytes one after the other."""
 
     def __init__(self, progress: Progress, stage: str, total: int) -> None:
         self._progress = progress
@@ -102,13 +102,13 @@ class ByteMeter:
         self._total = total
         self._finished_bytes = 0
 
-    def at(self, item: str, here: int) -> None:
-        """Report that ``here`` bytes of the current file are done."""
-        self._progress(self._stage, item, self._finished_bytes + here, self._total)
+    def report(self, item: str, count: int) -> None:
+        """Report that ``count`` bytes of the current file are done."""
+        self._progress(self._stage, item, self._finished_bytes + count, self._total)
 
     def finish(self, item: str, size: int) -> None:
         """Report that all ``size`` bytes of the current file are done."""
-        self.at(item, size)
+        self.report(item, size)
         self._finished_bytes += size
 
 
@@ -119,7 +119,7 @@ R = TypeVar("R")
 
 
 class Tally:
-    """Thread-safe progress of a stage of ``total`` bytes."""
+    """Progress of a stage of ``total`` bytes, which several threads may add to."""
 
     def __init__(self, progress: Progress, stage: str, total: int) -> None:
         self._progress, self._stage, self.total = progress, stage, total
@@ -136,17 +136,17 @@ class Tally:
             self._progress(self._stage, item, self._done_bytes, self.total)
 
     def outweighs(self, size: int) -> bool:
-        """Whether an item of ``size`` bytes exceeds a processor's share, so that other processors will be idle."""
+        """Whether an item of ``size`` bytes takes longer than all other items on the other processors."""
         return size * usable_cpu_count() > self.total
 
 
-def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> list[R]:
-    """Apply ``work`` to each item in threads and return the results in order.
+def map_in_threads(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> list[R]:
+    """Apply ``work`` to each item in threads, and return the results in order.
 
-    If a call fails, the others are cancelled and its exception is raised.
+    If a call fails, the other calls are cancelled and the exception is raised.
 
     Args:
-        tally: progress that ``work`` must add to, by which it is cancelled.
+        tally: progress that ``work`` must add to; cancelling it ends ``work``.
     """
     threads = min(usable_cpu_count(), 4, len(items))
     if threads <= 1 or tally.total < _LITTLE:  # starting threads would take longer
@@ -170,12 +170,12 @@ _SMALL = 1 << 16
 
 
 class Checkpoints:
-    """SHA-256 states at several positions of a file, to verify pieces of it when they are read again.
+    """SHA-256 states at several positions of a file, to verify spans between them when they are read again.
 
-    A file that others can write to may change between two reads; a verified piece equals the bytes that were hashed.
+    A file that others can write to may change between two reads. A verified span equals the bytes that were hashed.
 
     Args:
-        limit: position in bytes after which no further checkpoints are stored. Each takes about half a kilobyte.
+        limit: position in bytes after which no checkpoints are stored. A checkpoint takes about half a kilobyte.
     """
 
     def __init__(self, limit: int = sys.maxsize) -> None:
@@ -189,13 +189,13 @@ class Checkpoints:
             self._points.append(self._points[-1] + size)
             self._states.append(state.copy())
 
-    def piece(self, offset: int) -> tuple[int, int]:
-        """Return begin and end of the piece that contains ``offset``; (offset, offset) if it is after the last."""
+    def span_around(self, offset: int) -> tuple[int, int]:
+        """Return begin and end of the span around ``offset``, or (offset, offset) after the last checkpoint."""
         number = bisect_right(self._points, offset)
         return (self._points[number - 1], self._points[number]) if number < len(self._points) else (offset, offset)
 
     def proves(self, begin: int, data: bytes) -> bool:
-        """Whether the known hashes prove that ``data`` is the complete piece that begins at ``begin``."""
+        """Whether the stored states prove that ``data`` is the complete span that begins at ``begin``."""
         number = bisect_right(self._points, begin)
         if number >= len(self._points) or self._points[number] - begin != len(data):
             return False
@@ -208,11 +208,11 @@ class BackgroundSha256:
     """SHA-256 computed in a background thread, with a lag of at most one block. ``hexdigest`` ends the thread.
 
     The thread starts with the second megabyte: most files are smaller, and are hashed faster than a thread starts.
-    Small pieces (a tar's headers) are buffered until the next block, because passing them on costs more than hashing.
+    Short data (a tar's headers) is buffered until the next block, because passing it on costs more than hashing it.
 
     Args:
         threaded: False hashes synchronously, for when all processors are already hashing.
-        checkpoints: updated after each piece.
+        checkpoints: updated after each block.
     """
 
     def __init__(self, *, threaded: bool = True, checkpoints: Checkpoints | None = None) -> None:
@@ -225,7 +225,7 @@ class BackgroundSha256:
         self._small = bytearray()
 
     def update(self, data: bytes | memoryview) -> None:
-        """Hash further data, which the caller must not modify afterwards."""
+        """Hash further data, which the caller must not modify later."""
         if not self._threaded or self._here < _BEGIN:
             self._here += len(data)
             self._feed(data)
@@ -246,7 +246,7 @@ class BackgroundSha256:
         return self._sha256.hexdigest()
 
     def close(self) -> None:
-        """End the thread, also if the digest is no longer needed."""
+        """End the thread. Must be called even if the digest is no longer needed."""
         if self._thread is not None:
             self._thread.shutdown()
 

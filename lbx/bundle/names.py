@@ -1,7 +1,7 @@
-"""Rules on the names and formats of files in a bundle.
+"""Names and formats that files in a bundle may have.
 
-Names must be portable and visually distinct. The same rules apply to creating and reading bundles, so that every packed
-file is accepted by the recipient.
+Names must be portable and visually distinct. The same checks apply to creating and reading bundles, so that every
+packed file is accepted by the recipient.
 
 Files contain data and weights, never code that runs on loading: a pickle runs code when it is opened, and a
 configuration with ``auto_map`` makes transformers import code from the repository. Both are refused unless the recipe
@@ -44,7 +44,7 @@ def is_bundle_name(name: str) -> bool:
 
 
 def unsafe_reason(path: str) -> str:
-    """Describe why ``path`` is not allowed in a bundle, as the end of a sentence ("it ..."); "" if it is allowed.
+    """Reason why ``path`` is not allowed in a bundle, as the end of a sentence ("it ..."), or "" if allowed.
 
     Backslash and percent are refused because sha256sum and BagIt escape them differently in a manifest.
     """
@@ -70,7 +70,7 @@ def _has_format_character(path: str) -> bool:
 
 
 class PathSet:
-    """Paths that can coexist on any file system: no duplicates, case variants, or files that are also folders."""
+    """Set of paths that can coexist on any file system: no duplicates, case variants, or files that are folders."""
 
     def __init__(self) -> None:
         self._spellings: dict[str, str] = {}
@@ -78,7 +78,7 @@ class PathSet:
         self._folders: set[str] = set()
 
     def add(self, path: str) -> str:
-        """Add ``path`` and return "", or describe its conflict with the paths added before."""
+        """Add ``path`` and return "", or return a description of the conflict with an earlier path."""
         if path in self._files:
             return "it appears twice"
         parts = path.split("/")
@@ -109,11 +109,11 @@ _CONFIG_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Unsafe:
-    """Reason why a file's content is unsafe.
+class UnsafeContent:
+    """Unsafe content of a file.
 
     Attributes:
-        reason: the end of a sentence ("it ...").
+        reason: why the content is unsafe, as the end of a sentence ("it ...").
         can_allow: whether a recipe can allow the file by name.
     """
 
@@ -121,12 +121,12 @@ class Unsafe:
     can_allow: bool = True
 
 
-NAMES_CODE = Unsafe("it names code to run (auto_map)")
-_OPAQUE = Unsafe("it is too large or too deeply nested to be checked")
+NAMES_CODE = UnsafeContent("it names code to run (auto_map)")
+_OPAQUE = UnsafeContent("it is too large or too deeply nested to be checked")
 
 
 def unsafe_format(name: str) -> str:
-    """Return the unsafe format that a file name implies ("a pickle", "code" ...), or "" if it is safe."""
+    """Unsafe format that a file name implies ("a pickle", "code" ...), or "" if the name is safe."""
     return UNSAFE_SUFFIXES.get(Path(name).suffix.lower(), "")
 
 
@@ -135,8 +135,8 @@ def needs_content_check(name: str) -> bool:
     return name.lower().endswith(("config.json", ".zip"))
 
 
-def find_unsafe_content(name: str, size: int, file: IO[bytes]) -> Unsafe | None:
-    """Check the content of a file selected by ``needs_content_check``; None if it is safe.
+def find_unsafe_content(name: str, size: int, file: IO[bytes]) -> UnsafeContent | None:
+    """Find unsafe content in a file selected by ``needs_content_check``. None if the content is safe.
 
     Args:
         size: size of ``file`` in bytes.
@@ -150,11 +150,11 @@ def find_unsafe_content(name: str, size: int, file: IO[bytes]) -> Unsafe | None:
             return None
         if not is_zip_bomb(declared, size):
             return None
-        return Unsafe(f"its {size:,} bytes would unpack to {declared:,}: a zip bomb", can_allow=False)
+        return UnsafeContent(f"its {size:,} bytes would unpack to {declared:,}: a zip bomb", can_allow=False)
     return _OPAQUE if size > _CONFIG_LIMIT else _unsafe_json(file.read(_CONFIG_LIMIT))
 
 
-def _unsafe_json(content: bytes) -> Unsafe | None:
+def _unsafe_json(content: bytes) -> UnsafeContent | None:
     found = False
 
     def look(pairs: list[tuple[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Deterministic writing and block-wise reading of plain tar archives.
+"""Plain tar archives: deterministic writing, block-wise reading.
 
 Reading does not use ``tarfile``, because it treats a damaged header in the middle as the end of the archive, allocates
 memory as claimed by headers, and accepts a dozen entry types, while bundles only contain regular files. This reader
@@ -45,7 +45,7 @@ _OTHER_FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entry of a tar: name, size in bytes, offset of its content, and type if it is not a regular file."""
+    """Member of a tar: name, size in bytes, offset of the content, and type if it is not a regular file."""
 
     name: str
     size: int
@@ -54,7 +54,7 @@ class Member:
 
 
 class ArchiveStream:
-    """Sequential reader of a tar, with its position. ``read`` returns fewer bytes than requested only at the end."""
+    """Sequential stream of a tar, with the position. ``read`` returns fewer bytes than requested only at the end."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
@@ -77,7 +77,7 @@ class ArchiveStream:
 
 
 class SeekableStream:
-    """A tar that allows skipping contents without reading them.
+    """Stream of a tar in which contents can be skipped without reading them.
 
     Args:
         read_at: function (offset, size) that returns at most ``size`` bytes, and b"" only at the end.
@@ -104,7 +104,7 @@ class SeekableStream:
 
 
 class TarReader:
-    """Iterate over the members of a tar. For each, read ``blocks`` or call ``skip`` before the next.
+    """Reader of a tar, an iterator over the members. Read ``blocks`` or call ``skip`` before the next member.
 
     Args:
         stream: the archive, positioned at its first byte.
@@ -154,7 +154,7 @@ class TarReader:
             raise self._damage_error(f"the padding after {member.name} is not empty")
 
     def _header(self) -> tuple[str, int, str] | None:
-        """Read name, size and ``other_kind`` of the next member; None at the end mark."""
+        """Read name, size and ``other_kind`` of the next member, or return None at the end mark."""
         pax: dict[str, str] = {}
         while True:
             first = self._stream.position == 0
@@ -263,13 +263,13 @@ class TarReader:
 
 
 def _sum_fits(raw: bytes) -> bool:
-    """Whether a header's checksum is correct and in one of the formats that tar programs write."""
+    """Whether a header's checksum is correct, and in a format that tar programs write."""
     total = sum(raw) - sum(raw[148:156]) + 8 * 0x20
     return raw[148:156] in (b"%06o\0 " % total, b"%06o \0" % total, b"%07o\0" % total)
 
 
 class TarWriter:
-    """Write a tar that depends only on names, contents and ``mtime``, the time of all members in seconds since 1970."""
+    """Writer of a tar that depends only on names, contents and ``mtime``, a time in seconds since 1970."""
 
     def __init__(self, stream: Writable, mtime: int) -> None:
         self._stream = stream
@@ -280,7 +280,7 @@ class TarWriter:
         """Add a regular file with mode 0644 and owner 0:0.
 
         Raises:
-            ValueError: ``blocks`` do not have exactly ``size`` bytes in total.
+            ValueError: ``blocks`` do not contain exactly ``size`` bytes in total.
         """
         self._write(_header(name, size, self._mtime))
         start = self._written_bytes
@@ -291,7 +291,7 @@ class TarWriter:
         self._write(bytes(-size % _UNIT))
 
     def close(self) -> None:
-        """Write the end mark. The stream stays open."""
+        """Write the end mark, and leave the stream open."""
         self._write(bytes(2 * _UNIT))
         self._write(bytes(-self._written_bytes % _RECORD))
 
@@ -306,7 +306,7 @@ def _header(name: str, size: int, mtime: int) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
 
 
-def size_of_tar(sizes: Iterable[tuple[str, int]]) -> int:
-    """Compute the size in bytes of a tar with files of these (name, size)."""
+def tar_size(sizes: Iterable[tuple[str, int]]) -> int:
+    """Size in bytes of a tar that contains files given by (name, size)."""
     total = 2 * _UNIT + sum(len(_header(name, size, 0)) + size + -size % _UNIT for name, size in sizes)
     return total + -total % _RECORD

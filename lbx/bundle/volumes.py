@@ -27,7 +27,7 @@ _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "KI": 1 << 10, "MI": 1 <
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A file of an archive: name, SHA-256 in hex, size in bytes."""
+    """Volume of an archive: file name, SHA-256 in hex, size in bytes."""
 
     name: str
     sha256: str
@@ -52,12 +52,12 @@ def parse_volume_size(text: str) -> int:
 
 
 def volume_name(archive: str, number: int) -> str:
-    """Return the name of a volume: ("demo.tar", 1) -> "demo.tar.001"."""
+    """File name of a volume: ("demo.tar", 1) -> "demo.tar.001"."""
     return f"{archive}.{number:03}"
 
 
 def split_name(file: str) -> tuple[str, int] | None:
-    """Split a file name into archive and volume number; None if it is not part of an archive.
+    """Split a volume's file name into archive and volume number, or return None for other files.
 
     "demo.tar.001" -> ("demo.tar", 1), "demo.tar" -> ("demo.tar", 0).
     """
@@ -66,7 +66,7 @@ def split_name(file: str) -> tuple[str, int] | None:
 
 
 class VolumeWriter:
-    """Write an archive as volumes, hashing each during writing and flushing it to the disk.
+    """Writer of an archive as volumes, which are hashed and flushed to the disk during writing.
 
     Files of the same archive left in ``folder`` by a killed run are removed first. A single volume gets the name of the
     archive, so that small bundles consist of just NAME.tar.
@@ -89,7 +89,7 @@ class VolumeWriter:
         _remove_parts(folder, (archive,), keep=())
 
     def write(self, data: bytes, /) -> int:
-        """Append ``data`` to the archive. Raises OSError."""
+        """Append ``data`` to the archive."""
         view = memoryview(data)
         while view:
             if self._out is None or self._size == self._volume_size:
@@ -153,10 +153,10 @@ def render_sums(volumes: Iterable[Volume]) -> bytes:
 def publish(
     folder: Path, out_dir: Path, name: str, volumes: Sequence[Volume], signature: bytes | None = None
 ) -> tuple[list[Path], Path]:
-    """Move the volumes from ``folder`` to ``out_dir``, then write NAME.SHA256SUMS.sig (if signed) and NAME.SHA256SUMS.
+    """Publish an archive: move the volumes to ``out_dir``, then write NAME.SHA256SUMS and, if signed, its signature.
 
     The checksum file and all volumes of an older archive of this name are removed first: if the process is killed in
-    between, the archive has no checksum file rather than that of another archive.
+    between, the archive lacks a checksum file instead of having that of another archive.
 
     Args:
         signature: result of ``signature.sign(render_sums(volumes), key)``.

@@ -105,7 +105,7 @@ def _check_results(options: VerifyOptions) -> None:
             command=as_command("lbx", "attest", results, "--sign", "KEY"),
         )
     with refusals_as_json(results, options.as_json):
-        trust = Trust.of(options.trust, allow_unsigned=options.allow_unsigned, namespace=RESULTS_NAMESPACE)
+        trust = Trust.from_key_file(options.trust, allow_unsigned=options.allow_unsigned, namespace=RESULTS_NAMESPACE)
         report = check_results(results, attestation, trust, options.runs)
     if options.as_json:
         answer_json(report.to_json())

@@ -10,7 +10,7 @@ from lbx.base.columns import Column
 from lbx.base.units import format_count
 from lbx.base.visible import as_command, one_line
 from lbx.bundle.making.outline import Outline
-from lbx.bundle.making.pack import CreateResult, Where, Writing, create, survey
+from lbx.bundle.making.pack import ArchiveFormat, BundleInputs, CreateResult, create, survey
 from lbx.bundle.volumes import parse_volume_size
 from lbx.cli.gap_options import BundleOptions
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
@@ -22,7 +22,7 @@ _LINKS = 5
 
 def make_bundle(options: BundleOptions) -> None:
     recipes, as_json = options.recipes, options.as_json
-    locations = Where(
+    locations = BundleInputs(
         name=options.bundle_name,
         hub=options.hub,
         mirror=options.mirror,
@@ -31,13 +31,18 @@ def make_bundle(options: BundleOptions) -> None:
         images=options.images,
     )
     size = {"volume_size": parse_volume_size(options.volume_size)} if options.volume_size else {}
-    writing = Writing(**size, zstd=options.zstd, key=options.sign)
+    archive_format = ArchiveFormat(**size, zstd=options.zstd, key=options.sign)
     with ByteProgress() as progress:
         if options.dry_run:
             outline = survey(recipes, options.output, **locations, progress=progress)
         else:
             result = create(
-                recipes, options.output, **locations, writing=writing, on_outline=_announce, progress=progress
+                recipes,
+                options.output,
+                **locations,
+                archive_format=archive_format,
+                on_outline=_announce,
+                progress=progress,
             )
     if not options.dry_run:
         _show_archive(result, as_json=as_json)

@@ -35,7 +35,7 @@ from lbx.options.run_spec import RunSpec
 from lbx.report.format.sheets import plain_columns
 from lbx.results import Table
 from lbx.running.forecast.shards import ShardPlan, read_shards
-from lbx.running.sharding import Counting, forecast_cpu_count, plan_shards, with_threads
+from lbx.running.sharding import CountingOptions, forecast_cpu_count, plan_shards, with_threads
 
 _EXIT_GAPS = 3
 _MAX_LISTED = 5
@@ -53,7 +53,7 @@ def submit_array(options: SubmitArrayOptions) -> None:
         options.mem,
         options.at_once,
         options.module,
-        options.more,
+        options.extra_options,
         options.nodes,
         options.merge_queue,
     )
@@ -185,7 +185,7 @@ def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunS
         )
     if folder.plan_file.exists() and not options.dry_run:
         folder.create()  # raises UsageError for a folder with a run, before minutes of token counting
-    counting = Counting(options.measure_speed, options.history, options.tokens)
+    counting = CountingOptions(options.measure_speed, options.history, options.tokens)
     with RunBar() as bar:
         plan = plan_shards(spec, options.shards, counting, bar, folder.results_files(), at_once=options.at_once)
     costs = [shard.cost for shard in plan.shards]
@@ -266,7 +266,7 @@ def show_status(options: StatusOptions) -> None:
             f"{status.answered:,}",
             f"{status.failed:,}",
             f"{status.expected:,}",
-            status.said,
+            status.last_log_line,
         )
         for status in shards
     ]

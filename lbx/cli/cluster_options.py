@@ -78,7 +78,7 @@ class SubmitArrayOptions(SubmitOptions):
         int,
         Option("Maximum number of times that a shard is requeued after it was cut off.", "N"),
     ] = 10
-    more: Annotated[
+    extra_options: Annotated[
         tuple[str, ...],
         Option(
             "Another option of sbatch, qsub or bsub, e.g. --account=x or '-P x'. Can be repeated.",
@@ -88,7 +88,7 @@ class SubmitArrayOptions(SubmitOptions):
     ] = ()
     nodes: Annotated[
         int,
-        Option("Nodes of a shard, for a server that --serve starts with srun (Slurm).", "N", least=1),
+        Option("Nodes of a shard, for a server that --serve starts with srun (Slurm).", "N", minimum=1),
     ] = 1
     job_template: Annotated[
         Path | None, Option("Your site's own job script, with lbx's marks.", "FILE", ("--template",))

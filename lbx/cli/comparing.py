@@ -27,7 +27,7 @@ from lbx.options.selection import select_samples
 from lbx.report.format.table_cells import cells
 from lbx.report.report import Report
 from lbx.results import Table
-from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_of
+from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_address
 from lbx.running.offline import offline
 from lbx.running.parity import Parity as Measured
 from lbx.running.parity import (
@@ -35,9 +35,9 @@ from lbx.running.parity import (
     ParityPrompt,
     built_in_prompts,
     bundle_prompts,
-    by_task,
+    compare_models,
     explain_excess,
-    measure,
+    summarise_by_task,
     to_json,
 )
 
@@ -62,16 +62,16 @@ def compare(options: ParityOptions) -> None:
 
     choice = SampleOptions(**{name: getattr(options, name) for name in fields_of(SampleOptions)})
     with (
-        offline(*(server_of(card) for card in cards)),
+        offline(*(server_address(card) for card in cards)),
         tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
         RunBar() as bar,
     ):
-        result = measure(
+        result = compare_models(
             _prompts(opened_bundle, options.task_names, choice, cards[0]),
             (lambda: load_side(cards[0]), lambda: load_side(cards[1])),
             positions=options.positions,
             folder=Path(folder),
-            progress=lambda model, done, total: bar.counted(f"Answering with {model}", done, total, "prompts"),
+            progress=lambda model, done, total: bar.on_count(f"Answering with {model}", done, total, "prompts"),
         )
     _show_parity(result, names, as_json=options.as_json)
     _exit_if_above(result, options.fail_above)
@@ -104,7 +104,7 @@ def _show_parity(result: Measured, names: tuple[str, str], *, as_json: bool) -> 
         return
     for which, name, info in zip(("first", "second"), names, (result.first, result.second), strict=True):
         answer(f"{which}: {info.model} ({name}; {info.version}, window {info.context_window:,})")
-    rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in by_task(result)]
+    rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in summarise_by_task(result)]
     for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
         names_of = [column.name for column in columns]
         table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])

@@ -24,7 +24,7 @@ from lbx.opinions import rating_files
 from lbx.opinions.answer_files import export_judge_answers
 from lbx.opinions.judgement_files import export_judgements, read_judgements, write_judgements
 from lbx.opinions.rating_pages import RATING_FORMAT, read_pages
-from lbx.options.option import key_values
+from lbx.options.option import parse_key_values
 from lbx.report.query import ReportQuery
 from lbx.report.rows.harness import HARNESS, summaries
 from lbx.results import Store
@@ -88,7 +88,7 @@ def import_files(options: ImportOptions) -> None:
     Store.check(output)
     opened = Bundle(options.bundle) if options.bundle else None
     # Checked before the results file is opened, so that invalid predictions do not create a file.
-    metadata = key_values("--metadata", options.metadata)
+    metadata = parse_key_values("--metadata", options.metadata)
     if file_format == official_judge.JUDGEMENT_FORMAT:
         _import_judge(options, opened, metadata)
         return

@@ -13,7 +13,7 @@ from lbx.cli.loading import split_names
 from lbx.cli.output import answer, answer_json
 from lbx.cli.read_options import CheckOptions
 from lbx.cli.tables import show_table
-from lbx.options.option import key_values
+from lbx.options.option import parse_key_values
 from lbx.report.format.table_cells import cells
 from lbx.report.gates import CheckedRun, GateVerdict, check_run
 from lbx.report.query import ALL, ReportQuery
@@ -26,7 +26,9 @@ _EXIT_CODES = {GateVerdict.PASSED: 0, GateVerdict.FAILED: 1, GateVerdict.UNDECID
 
 def check(options: CheckOptions) -> None:
     """Carry out ``lbx check``."""
-    least_scores = {name: _percent(name, text) for name, text in key_values("--at-least", options.at_least).items()}
+    least_scores = {
+        name: _percent(name, text) for name, text in parse_key_values("--at-least", options.at_least).items()
+    }
     if len(least_scores) < len(options.at_least):
         raise UsageError("--at-least names a task twice.", fix="Give each task once.")
     if not least_scores and not options.not_worse_than:

@@ -12,7 +12,7 @@ from lbx.base.visible import as_command
 from lbx.cli.failures import reporting_interrupts
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import JudgeOptions
-from lbx.cli.planning import show_outlook
+from lbx.cli.planning import show_forecast
 from lbx.cli.running import describe_answers, print_outcomes, session_arguments
 from lbx.cli.tables import show_table
 from lbx.opinions.fitness import Fitness, fitness
@@ -20,8 +20,8 @@ from lbx.opinions.judge_run import add_baselines, calibration_spec, judge_spec
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.report.format.sheets import plain_columns
 from lbx.results import Store, Table
+from lbx.running.execution import run
 from lbx.running.plan import plan
-from lbx.running.running import run
 
 
 def judge_answers(options: JudgeOptions) -> None:
@@ -52,13 +52,13 @@ def judge_answers(options: JudgeOptions) -> None:
 
 def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
     with RunBar() as bar:
-        outlook = plan(spec, measure_speed=False, listener=bar)
+        forecast = plan(spec, measure_speed=False, listener=bar)
     if as_json:
-        answer_json(json.dumps(outlook.to_json(), ensure_ascii=False))
+        answer_json(json.dumps(forecast.to_json(), ensure_ascii=False))
         return
-    total = outlook.total
-    unit = "characters" if outlook.in_characters else "tokens"
-    show_outlook(outlook)
+    total = forecast.total
+    unit = "characters" if forecast.in_characters else "tokens"
+    show_forecast(forecast)
     answer(
         f"{total.samples:,} verdicts. Prompts have {total.prompt_tokens:,} {unit}, {total.distinct_tokens:,} "
         f"of them distinct: each is shared by {total.shared_factor:.2f} prompts on average. The judge was not "

@@ -257,7 +257,7 @@ def make_options(options: type, values: Mapping[str, Any], context: typer.Contex
     """
     arguments: dict[str, object] = {}
     for field in fields_of(options).values():
-        if get_origin(field.kind) is SpecValues:
+        if get_origin(field.value_type) is SpecValues:
             fields, sources = _fields_of_spec(field), _sources(context)
             arguments[field.name] = SpecValues(
                 _spec_of(field),
@@ -275,7 +275,7 @@ def _sources(context: typer.Context) -> dict[str, str]:
 
 
 def _spec_of(field: OptionField) -> type[RunSpec]:
-    spec: type[RunSpec] = get_args(field.kind)[0]
+    spec: type[RunSpec] = get_args(field.value_type)[0]
     return spec
 
 
@@ -286,7 +286,7 @@ def _fields_of_spec(field: OptionField) -> Mapping[str, OptionField]:
 def option_fields(options: type) -> Iterator[tuple[OptionField, bool]]:
     """Yield each option's field, and whether a command line must give it."""
     for field in fields_of(options).values():
-        if get_origin(field.kind) is SpecValues:
+        if get_origin(field.value_type) is SpecValues:
             for part in _fields_of_spec(field).values():
                 yield part, part.default is MISSING and field.default is MISSING
         else:
@@ -296,7 +296,7 @@ def option_fields(options: type) -> Iterator[tuple[OptionField, bool]]:
 def _annotation(field: OptionField, *, is_required: bool) -> tuple[Any, object]:
     """Build the annotation and the default of a field for Typer, which wants None as the default of tuples."""
     assert field.option is not None, field.name
-    kind: Any = Path if field.option.path else field.kind
+    kind: Any = Path if field.option.path else field.value_type
     if is_tuple := get_origin(kind) is tuple:
         kind = list[get_args(kind)[0]]  # type: ignore[misc]
     parameter = _typer_parameter(field)
@@ -319,7 +319,7 @@ def _typer_parameter(field: OptionField) -> Any:
         metavar=option.metavar,
         rich_help_panel=option.panel or None,
         min=field.minimum,
-        max=option.most if option.least is not None else None,
+        max=option.maximum if option.minimum is not None else None,
         envvar=option.variable or None,
         autocompletion=complete,
     )
@@ -368,7 +368,7 @@ def refuse_undecodable(values: Mapping[str, Any], context: typer.Context) -> Non
 
 def _convert(field: OptionField, value: Any) -> Any:
     assert field.option is not None
-    if get_origin(field.kind) is not tuple:
+    if get_origin(field.value_type) is not tuple:
         return value
     return split_names(field.option_name, value) if field.option.name_files else tuple(value or ())
 

@@ -89,7 +89,7 @@ class PlanOptions(SpecOptions):
         ),
     ] = None
     measure_speed: Annotated[bool, MEASURE_SPEED] = True
-    models: Annotated[int, Option("Show what the questions can decide between N models.", "N", least=2)] = 2
+    models: Annotated[int, Option("Show what the questions can decide between N models.", "N", minimum=2)] = 2
     margin: Annotated[float | None, option_of(ReportQuery, "margin")] = None
     alternatives: Annotated[
         tuple[str, ...],
@@ -139,7 +139,7 @@ class RunOptions(LocalSessionOptions, SpecOptions):
     ] = None
     shard: Annotated[
         int | None,
-        shard_option("Run only shard I, counted from 0.", "I", least=0),
+        shard_option("Run only shard I, counted from 0.", "I", minimum=0),
     ] = None
     as_json: AsJson = False
 
@@ -183,7 +183,7 @@ class ParityOptions:
         Option(
             "Exit with code 1 if any logit differs by more than X, token ids differ, or either cannot be compared.",
             "X",
-            least=0,
+            minimum=0,
         ),
     ] = None
     as_json: AsJson = False

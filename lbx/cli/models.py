@@ -6,7 +6,7 @@ import json
 
 from lbx.backends.weights import ListedModel, list_models
 from lbx.base.layout import Bundle
-from lbx.base.units import size
+from lbx.base.units import format_size
 from lbx.cli.measure_options import ModelsOptions
 from lbx.cli.output import answer_json, note
 from lbx.cli.tables import show_table
@@ -34,4 +34,4 @@ def show_models(options: ModelsOptions) -> None:
 def _row(model: ListedModel) -> tuple[str, ...]:
     window = "unknown" if model.context_window is None else f"{model.context_window:,}"
     backend = f"{model.backend} (embeds)" if model.embeds else model.backend or "unknown"
-    return model.name, backend, window, "-" if model.size_bytes is None else size(model.size_bytes), model.state
+    return model.name, backend, window, "-" if model.size_bytes is None else format_size(model.size_bytes), model.state

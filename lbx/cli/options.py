@@ -71,7 +71,7 @@ class PageOptions:
             "Address to listen on; an address that other machines can reach needs --others-may-reach-it.", "ADDRESS"
         ),
     ] = "127.0.0.1"
-    port: Annotated[int, page_option("The port; 0 takes any free port.", "N", least=0, most=65535)] = 8765
+    port: Annotated[int, page_option("The port; 0 takes any free port.", "N", minimum=0, maximum=65535)] = 8765
     uds: Annotated[
         Path | None,
         page_option("Listen on a Unix socket instead, to reach a container without network.", "FILE"),

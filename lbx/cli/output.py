@@ -28,7 +28,7 @@ from typer.exceptions import TyperException
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.listening import Listener, RunProgress
 from lbx.base.outputs import is_regular_or_missing, open_output
-from lbx.base.units import duration, size
+from lbx.base.units import format_duration, format_size
 from lbx.base.visible import as_command, escape_json, one_line, visible
 
 LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
@@ -274,7 +274,7 @@ class _ProgressContext:
         if phase != self._phase:
             self._phase, self._start = phase, time.monotonic()
         elapsed = time.monotonic() - self._start
-        left = [f"{duration(elapsed * (total - done) / done)} left"] if done and elapsed > _MEASURE_S else []
+        left = [f"{format_duration(elapsed * (total - done) / done)} left"] if done and elapsed > _MEASURE_S else []
         texts = [text for text in (count, *left) if text]
         self._line = _ProgressLine([one_line(name)], done / total, texts) if done < total else None
 
@@ -284,7 +284,7 @@ class ByteProgress(_ProgressContext):
 
     def __call__(self, stage: str, item: str, done: int, total: int) -> None:
         if self._bar:
-            self._show_count(stage, f"{stage} {item}", done, total, f"{size(done)}/{size(total)}")
+            self._show_count(stage, f"{stage} {item}", done, total, f"{format_size(done)}/{format_size(total)}")
 
 
 class RunBar(_ProgressContext, Listener):
@@ -294,7 +294,7 @@ class RunBar(_ProgressContext, Listener):
         super().__init__()
         self._last = time.monotonic()
 
-    def progress(self, progress: RunProgress) -> None:
+    def on_progress(self, progress: RunProgress) -> None:
         if not progress.samples:
             return
         if self._bar:
@@ -303,16 +303,16 @@ class RunBar(_ProgressContext, Listener):
             self._last = time.monotonic()
             note(str(progress))
 
-    def said(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         note(text)
 
-    def counted(self, what: str, done: int, total: int, unit: str = "") -> None:
+    def on_count(self, activity: str, done: int, total: int, unit: str = "") -> None:
         count = f"{done}%" if unit == "%" else f"{done:,}/{total:,} {unit}".rstrip()
         if self._bar:
-            self._show_count(what, what, done, total, "" if unit == "%" else count)
+            self._show_count(activity, activity, done, total, "" if unit == "%" else count)
         elif done and time.monotonic() - self._last >= LOG_SECONDS:
             self._last = time.monotonic()
-            note(f"{what}: {count}")
+            note(f"{activity}: {count}")
 
     def _show_run(self, progress: RunProgress) -> None:
         task = one_line(progress.task)
@@ -323,7 +323,7 @@ class RunBar(_ProgressContext, Listener):
             else _ProgressLine(
                 [task, task.rpartition("/")[2]],
                 progress.fraction,
-                [f"{progress.over:,}/{progress.samples:,}", progress.time_left],
+                [f"{progress.n_finished:,}/{progress.samples:,}", progress.time_left],
                 [*details, progress.speed, progress.memory],
             )
         )

@@ -121,10 +121,10 @@ class RateOptions(PageOptions):
     items: Annotated[int | None, Option("Only the first N questions over all tasks.", "N")] = None
     raters: Annotated[int | None, Option("Number of raters, named rater-1, rater-2 ...", "N")] = None
     names: Annotated[tuple[str, ...], RATER.with_help("Name of a rater. Can be repeated.")] = ()
-    raters_per_item: Annotated[int, Option("Number of raters for each question.", "N", least=1)] = 1
+    raters_per_item: Annotated[int, Option("Number of raters for each question.", "N", minimum=1)] = 1
     agreement: Annotated[
         float,
-        Option("Share of questions that all raters get.", "SHARE", least=0, most=1),
+        Option("Share of questions that all raters get.", "SHARE", minimum=0, maximum=1),
     ] = 0.2
     scale: Annotated[
         str | None,
@@ -137,7 +137,7 @@ class RateOptions(PageOptions):
     reference_open: Annotated[bool, Option("Show references immediately; default: after a key press.")] = False
     shuffle_seed: Annotated[
         int,
-        Option("Seed for the order of answers and the assignment of questions to raters.", "N", least=UNLIMITED),
+        Option("Seed for the order of answers and the assignment of questions to raters.", "N", minimum=UNLIMITED),
     ] = 0
     collect: Annotated[bool, Option("Only move ratings from the journal into the results file, then stop.")] = False
     journals: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from lbx.base.units import duration, size
+from lbx.base.units import format_duration, format_size
 from lbx.cli.measure_options import PlanOptions
 from lbx.cli.output import RunBar, answer_json, stdout
 from lbx.cli.tables import show_table
@@ -14,7 +14,14 @@ from lbx.report.query import ALL
 from lbx.report.rows.comparison import round_up
 from lbx.results import Table
 from lbx.running.deciding import Resolution, resolutions
-from lbx.running.forecast.outlook import Outlook, comparison_line, memory_line, sharing_lines, sort_by_time, time_line
+from lbx.running.forecast.run_forecast import (
+    Forecast,
+    comparison_line,
+    memory_line,
+    sharing_lines,
+    sort_by_time,
+    time_line,
+)
 from lbx.running.forecast.run_plan import TaskPlan
 from lbx.running.plan import plan_each
 
@@ -22,23 +29,23 @@ from lbx.running.plan import plan_each
 def show_plan(options: PlanOptions) -> None:
     """Carry out ``lbx plan``."""
     with RunBar() as bar:
-        outlook, *alternatives = plan_each(
+        forecast, *alternatives = plan_each(
             options.spec, options.alternatives, options.history, measure_speed=options.measure_speed, listener=bar
         )
     margin = ALL.margin if options.margin is None else options.margin
-    decides = list(resolutions(outlook.questions, options.models, margin, options.history))
+    decides = list(resolutions(forecast.questions, options.models, margin, options.history))
     if options.as_json:
         document = (
-            outlook.to_json()
+            forecast.to_json()
             | {"decides": [resolution.to_json() for resolution in decides]}
             | ({"alternatives": [other.to_json() for other in alternatives]} if alternatives else {})
         )
         answer_json(json.dumps(document, ensure_ascii=False))
         return
-    show_outlook(outlook)
+    show_forecast(forecast)
     _show_resolutions(decides, options.models, margin)
     if alternatives:
-        _show_comparison([outlook, *alternatives])
+        _show_comparison([forecast, *alternatives])
 
 
 def _show_resolutions(decides: Sequence[Resolution], models: int, margin: float) -> None:
@@ -61,34 +68,34 @@ def _show_resolutions(decides: Sequence[Resolution], models: int, margin: float)
         stdout().print(f"[{number}] {basis}", highlight=False)
 
 
-def show_outlook(outlook: Outlook) -> None:
-    title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
+def show_forecast(forecast: Forecast) -> None:
+    title = "Characters (this model has no tokenizer here)" if forecast.in_characters else "Tokens"
     names = [
         "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers (at most)",
     ]  # fmt: skip
-    rows = [_row(task) for task in [*outlook.tasks, outlook.total]]
+    rows = [_row(task) for task in [*forecast.tasks, forecast.total]]
     show_table(title, plain_columns(Table(names, rows)))
-    for line in sharing_lines(outlook):
+    for line in sharing_lines(forecast):
         stdout().print(line, highlight=False)
-    if outlook.memory.weights_bytes is not None:
-        stdout().print(memory_line(outlook.memory), highlight=False)
-    stdout().print(time_line(outlook.time), highlight=False)
-    stdout().print(f"Counted in {duration(outlook.counting_s)}", highlight=False)
+    if forecast.memory.weights_bytes is not None:
+        stdout().print(memory_line(forecast.memory), highlight=False)
+    stdout().print(time_line(forecast.time), highlight=False)
+    stdout().print(f"Counted in {format_duration(forecast.counting_s)}", highlight=False)
 
 
-def _show_comparison(outlooks: Sequence[Outlook]) -> None:
+def _show_comparison(forecasts: Sequence[Forecast]) -> None:
     names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x the fastest"]
-    ordered = sort_by_time(outlooks)
+    ordered = sort_by_time(forecasts)
     rows = [
         (
-            outlook.model, outlook.backend, outlook.dtype or "", size(outlook.memory.weights_bytes),
-            duration(time.prefill_s), duration(time.decode_s), duration(time.total_s),
+            forecast.model, forecast.backend, forecast.dtype or "", format_size(forecast.memory.weights_bytes),
+            format_duration(time.prefill_s), format_duration(time.decode_s), format_duration(time.total_s),
             f"{time.total_s / ordered[0][1].total_s:.1f}",
         )
-        for outlook, time in ordered
+        for forecast, time in ordered
     ]  # fmt: skip
     show_table("The same run on this machine", plain_columns(Table(names, rows)))
-    stdout().print(comparison_line(outlooks), highlight=False)
+    stdout().print(comparison_line(forecasts), highlight=False)
 
 
 def _row(task: TaskPlan) -> tuple[str, ...]:

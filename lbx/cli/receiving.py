@@ -37,7 +37,7 @@ def verify(options: VerifyOptions) -> None:
 def _verify_archive(options: VerifyOptions) -> None:
     archive = options.archive
     with refusals_as_json(archive, options.as_json), ByteProgress() as progress:
-        trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
+        trusted = Trust.from_key_file(options.trust, allow_unsigned=options.allow_unsigned)
         check = check_folder if archive.is_dir() else check_archive
         report = check(archive, progress, trust=trusted, unsafe=not options.refuse_unsafe)
     if options.as_json:
@@ -49,7 +49,7 @@ def _verify_archive(options: VerifyOptions) -> None:
 
 def unpack(options: UnpackOptions) -> None:
     with refusals_as_json(options.archive, options.as_json), ByteProgress() as progress:
-        trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
+        trusted = Trust.from_key_file(options.trust, allow_unsigned=options.allow_unsigned)
         unsafe = not options.refuse_unsafe
         result = extract.unpack(options.archive, options.to, progress, trust=trusted, unsafe=unsafe, base=options.base)
     if options.as_json:

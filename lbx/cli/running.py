@@ -25,9 +25,9 @@ from lbx.options.common import BUNDLE_VARIABLE
 from lbx.report.format import render
 from lbx.report.format.sheets import plain_columns
 from lbx.results import Table
+from lbx.running.execution import run as run_spec
 from lbx.running.forecast.shards import ShardPlan, read_shards
 from lbx.running.runner import Outcome
-from lbx.running.running import run as run_spec
 
 _EXIT_SOME_FAILED = 3
 
@@ -87,7 +87,7 @@ def run(options: RunOptions) -> None:
 
 
 def session_arguments(options: LocalSessionOptions) -> dict[str, Any]:
-    """Convert options of a command to arguments of ``lbx.running.running.run``."""
+    """Convert options of a command to arguments of ``lbx.running.execution.run``."""
     return {
         "retry_failed": options.retry_failed,
         "retry_empty": options.retry_empty,
@@ -123,7 +123,7 @@ def print_outcomes(
         answer_json(json.dumps(parts[0] if len(parts) == 1 else parts))
     for name, outcome in outcomes.items():
         if not as_json:
-            already_done = f", {outcome.found:,} already done" if outcome.found else ""
+            already_done = f", {outcome.n_done_before:,} already done" if outcome.n_done_before else ""
             if outcome.samples < outcome.bundle_samples:
                 already_done += f"; {outcome.samples:,} of {outcome.bundle_samples:,} samples have an answer"
             answer(

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from lbx.base.database import files_of
+from lbx.base.database import database_files
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.units import format_count, size
+from lbx.base.units import format_count, format_size
 from lbx.base.visible import as_command
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.run_options import (
@@ -21,7 +21,7 @@ from lbx.cli.run_options import (
 )
 from lbx.cli.tables import show_table
 from lbx.opinions.journal import journal_of
-from lbx.options.option import key_values
+from lbx.options.option import parse_key_values
 from lbx.report.format.sheets import plain, plain_columns
 from lbx.results import Store, Table
 from lbx.results.file.opening import require_file
@@ -36,7 +36,7 @@ from lbx.results.whole.extracting import UNKNOWN, copy_runs, text_columns
 def list_runs(options: ListRunsOptions) -> None:
     with Store(options.results, allow_writer=True) as store:
         runs = listed_runs(store)
-    file_bytes = sum(part.stat().st_size for part in files_of(options.results))
+    file_bytes = sum(part.stat().st_size for part in database_files(options.results))
     if options.as_json:
         rows = [plain(asdict(run)) for run in runs]
         answer_json(
@@ -46,7 +46,7 @@ def list_runs(options: ListRunsOptions) -> None:
     columns = ("run", "kind", "state", "answers", "failed", "size", "started", "newest answer", "model", "facts")
     if runs:
         show_table("", plain_columns(Table(columns, [_row(run) for run in runs])))
-    answer(f"{format_count(len(runs), 'run')} in {options.results} ({size(file_bytes)})")
+    answer(f"{format_count(len(runs), 'run')} in {options.results} ({format_size(file_bytes)})")
 
 
 def _row(run: ListedRun) -> tuple[object, ...]:
@@ -57,7 +57,7 @@ def _row(run: ListedRun) -> tuple[object, ...]:
         run.state,
         f"{run.answers:,} of {total:,}" if run.answers < total else f"{run.answers:,}",
         f"{run.failures:,}" if run.failures else "",
-        size(run.size_bytes),
+        format_size(run.size_bytes),
         f"{run.started_at:%Y-%m-%d %H:%M}",
         f"{run.newest_at:%Y-%m-%d %H:%M}" if run.newest_at else "",
         run.model,
@@ -90,7 +90,7 @@ def remove(options: RemoveRunsOptions) -> None:
     if options.as_json:
         return
     if sizes:
-        answer(f"{results} was rewritten: {size(sizes[0])} before, {size(sizes[1])} now")
+        answer(f"{results} was rewritten: {format_size(sizes[0])} before, {format_size(sizes[1])} now")
     else:
         command = as_command("lbx", "runs", "remove", results, "--vacuum")
         note(f"Removed texts stay in free blocks of the file, which keeps its size, until it is rewritten: {command}")
@@ -114,7 +114,7 @@ def _show_removal(removal: RemovalSummary, results: Path) -> None:
 
 
 def note_facts(options: NoteRunOptions) -> None:
-    changes = key_values("A fact", options.facts)
+    changes = parse_key_values("A fact", options.facts)
     opened = open_for_changes(options.results) if changes else Store(options.results, allow_writer=True)
     with opened as store:
         (run,) = resolve_runs(store, [options.run])
@@ -175,7 +175,7 @@ def list_texts(options: ListTextsOptions) -> None:
         answer_json(json.dumps({"results": str(options.results), "texts": rows}, ensure_ascii=False))
         return
     if columns:
-        cells = [(f"{c.table}.{c.column}", c.origin, f"{c.rows:,}", size(c.size_bytes)) for c in columns]
+        cells = [(f"{c.table}.{c.column}", c.origin, f"{c.rows:,}", format_size(c.size_bytes)) for c in columns]
         show_table("", plain_columns(Table(("column", "origin", "rows", "size"), cells)))
     total = sum(column.size_bytes for column in columns)
-    answer(f"{format_count(len(columns), 'column')} with texts in {options.results} ({size(total)})")
+    answer(f"{format_count(len(columns), 'column')} with texts in {options.results} ({format_size(total)})")

@@ -1,4 +1,4 @@
-"""Run shards as an array of Slurm, PBS or LSF, or as a Kubernetes job; report their progress; merge their results.
+"""Run the shards of a run as jobs of Slurm, PBS, LSF or Kubernetes, report progress, and merge the results.
 
 This package only wraps ``lbx run``: a shard is a run of some of the samples.
 """

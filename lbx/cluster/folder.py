@@ -1,4 +1,4 @@
-"""Folder written by ``lbx submit`` and read by the shards, ``lbx status`` and ``lbx merge``.
+"""Folder of a submitted run: ``lbx submit`` writes it, and the shards, ``lbx status`` and ``lbx merge`` read it.
 
 DIR/run.json             run specification: each shard is `lbx run --spec run.json --shard N`
 DIR/answers-0.duckdb     copy of the answers that a judge judges
@@ -28,12 +28,12 @@ from lbx.running.forecast.shards import ShardPlan, read_shards
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Job of a submitted run.
+    """Submitted job, as stored in job.json.
 
     Attributes:
         kind: name of the scheduler, or "kubernetes".
-        array_id, merge_id: the scheduler's job ids; "" if not submitted by lbx.
-        shards: shards of the array by their number in it; empty for all.
+        array_id, merge_id: the scheduler's job ids, or "" if not submitted by lbx.
+        shards: shards of the array by their number in it, or empty for all.
 
     Raises:
         TypeError: a value has the wrong type, or an id could be an option.
@@ -84,7 +84,7 @@ class RunFolder:
         """Read the shard plan.
 
         Raises:
-            UsageError: the folder has no shard plan.
+            UsageError: the folder contains no shard plan.
         """
         if not self.plan_file.is_file():
             raise UsageError(
@@ -94,19 +94,19 @@ class RunFolder:
         return read_shards(self.plan_file)
 
     def shard(self, number: int) -> Path:
-        """Results file of a shard."""
+        """Path of a shard's results file."""
         return self.shards / f"{number:04d}.duckdb"
 
     def results_files(self) -> list[Path]:
-        """Existing results files: merged, then by shard."""
+        """Existing results files: the merged file, then those of the shards."""
         return [path for path in (self.results, *sorted(self.shards.glob("*.duckdb"))) if path.is_file()]
 
     def log(self, number: int) -> Path:
-        """Progress log of a shard's run."""
+        """Path of the progress log of a shard's run."""
         return self.shards / f"{number:04d}.duckdb.log"
 
     def output(self, number: int) -> Path:
-        """Output of a shard's job."""
+        """Path of the output of a shard's job."""
         return self.logs / f"{number:04d}.out"
 
     def is_waiting(self, number: int) -> bool:
@@ -117,7 +117,7 @@ class RunFolder:
         write_file(self._job, json.dumps(asdict(submission)) + "\n")
 
     def submission(self) -> Submission | None:
-        """Submitted job; None if its file is missing or cannot be read."""
+        """Submitted job, or None if job.json is missing or cannot be read."""
         try:
             return Submission(**json.loads(read_input(self._job, SMALL)))
         except (OSError, ValueError, TypeError, RecursionError):

@@ -34,7 +34,7 @@ exit "$code"
 
 
 def job_name(run: str) -> str:
-    """Turn a run's name into a Job's name: lower case, with '-' for other characters."""
+    """Job name for a run: lower case, with '-' for other characters than letters and digits."""
     return re.sub(r"[^a-z0-9]+", "-", run.lower())[:_LONGEST].strip("-") or "lbx"
 
 
@@ -47,7 +47,7 @@ class KubernetesOptions:
         image: container image with lbx.
         run_claim, bundle_claim: PersistentVolumeClaims of the run's folder (written) and the bundle (read).
         cpus, mem, gpus: resources of each shard; "" or 0 leaves them out.
-        at_once: number of shards that run in parallel; 0 for all.
+        at_once: number of shards that run in parallel, or 0 for all.
 
     Raises:
         UsageError: the name is not a DNS label, or ``cpus`` is not a number of CPUs.
@@ -77,7 +77,7 @@ class KubernetesOptions:
 
     @property
     def cpu_count(self) -> int:
-        """CPUs of a shard, rounded up; 0 if not given."""
+        """Number of CPUs of a shard, rounded up, or 0 if not given."""
         match = _CPUS.fullmatch(self.cpus)
         return math.ceil(float(match[1]) / (1000 if match[2] else 1)) if match else 0
 

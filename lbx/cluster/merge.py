@@ -30,7 +30,7 @@ from lbx.running.forecast.shards import ShardPlan
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Missing answers of one shard and run."""
+    """Missing answers of a run in one shard."""
 
     shard: int
     run: str
@@ -39,10 +39,10 @@ class Gap:
 
 @dataclass(slots=True)
 class MergeSummary:
-    """Result of a merge.
+    """Summary of a merge, for ``lbx merge``.
 
     Attributes:
-        runs: {run: number of source files with it}; 0 for runs found only in the existing output file.
+        runs: {run: number of source files that contain it}, 0 for runs found only in the existing output file.
         rows: {table: rows in the new file}.
         failures: {run of the source files: number of failed answers}.
         gaps: missing answers by shard and run, if a shard plan was given.
@@ -117,9 +117,9 @@ def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | N
             summary = MergeSummary(
                 output, {run: len(files) for run, files in merging.runs.items()}, notes=[*repairs, *merging.notes]
             )
-            _add_up(store, merging)
+            _aggregate_joined_runs(store, merging)
             if plan is not None:
-                summary.gaps = gaps(store, plan)
+                summary.gaps = find_gaps(store, plan)
             _close_runs(store, summary)
             summary.rows = merging.rows
             summary.notes += [
@@ -133,11 +133,11 @@ def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | N
     return summary
 
 
-def _add_up(store: Store, merging: MergeState) -> None:
-    """Compute aggregate scores of runs that were joined from several files.
+def _aggregate_joined_runs(store: Store, merging: MergeState) -> None:
+    """Compute the aggregate scores of runs whose answers were joined from several files.
 
     Raises:
-        StoreError: texts that this needs were removed from the files.
+        StoreError: texts that the scores need were removed from the files.
     """
     if texts_of(store):
         _require_numbers(store, merging.joined_runs)
@@ -156,7 +156,7 @@ def _add_up(store: Store, merging: MergeState) -> None:
 
 
 def _require_numbers(store: Store, runs: Sequence[str]) -> None:
-    """Raise StoreError if no file had the numbers of all answers of one of these runs."""
+    """Raise StoreError if one of the runs lacks its aggregate numbers: no file contained all its answers."""
     unknown = store.query(
         "SELECT run_id FROM (FROM scores ANTI JOIN (FROM numbers WHERE kind <> 'opinion') USING (run_id, benchmark)) "
         "WHERE benchmark <> 'judge' AND list_contains(?::VARCHAR[], run_id) ORDER BY ALL LIMIT 1",
@@ -171,7 +171,7 @@ def _require_numbers(store: Store, runs: Sequence[str]) -> None:
 
 
 def _close_runs(store: Store, summary: MergeSummary) -> None:
-    """Mark runs as interrupted if they were running or lack samples, and count failed answers."""
+    """Mark runs as interrupted that were running or lack samples, and count the failed answers of each run."""
     lacking = {gap.run for gap in summary.gaps}
     for run, status in store.query("SELECT run_id, status FROM runs").rows:
         if status == "running" or (status == "done" and run in lacking):
@@ -181,9 +181,9 @@ def _close_runs(store: Store, summary: MergeSummary) -> None:
     summary.failures = {run: count for run, count in failed.rows if summary.runs[run]}
 
 
-def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
+def find_gaps(store: Store, plan: ShardPlan) -> list[Gap]:
     """List answers of a shard plan that are missing in a results file, by shard and run."""
-    gaps_found: list[Gap] = []
+    gaps: list[Gap] = []
     for run in plan.runs:
         stored = {
             SampleKey(*row)
@@ -201,13 +201,13 @@ def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
                 if (key := SampleKey(benchmark, name, sample_id, n)) not in stored
             ]
             if missing:
-                gaps_found.append(Gap(number, run, missing))
-    return sorted(gaps_found, key=lambda gap: gap.shard)
+                gaps.append(Gap(number, run, missing))
+    return sorted(gaps, key=lambda gap: gap.shard)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """Progress of one shard.
+    """Status of one shard, for ``lbx status``.
 
     Attributes:
         state: "done"; "running", "waiting" or another state reported by the scheduler; "failed" if not done and no
@@ -215,7 +215,7 @@ class ShardStatus:
             the scheduler cannot be asked.
         answered, failed: numbers of answers and failures in the shard's file.
         expected: number of answers in the shard plan.
-        said: last line of the run's log.
+        last_log_line: last line of the run's log, or "" without a log.
     """
 
     shard: int
@@ -223,14 +223,14 @@ class ShardStatus:
     answered: int
     failed: int
     expected: int
-    said: str
+    last_log_line: str
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def shard_statuses(folder: RunFolder) -> list[ShardStatus]:
-    """Determine the state of every shard.
+    """Determine the status of every shard of a submitted run.
 
     Raises:
         UsageError: the folder was not written by ``lbx submit``.
@@ -242,7 +242,7 @@ def shard_statuses(folder: RunFolder) -> list[ShardStatus]:
 
 
 def _shard_states(submission: Submission) -> Mapping[int, str] | None:
-    """Return {shard: state} of unfinished shards; None if they were not submitted or the scheduler cannot be asked."""
+    """Return {shard: state} of unfinished shards, or None if lbx submitted no job or the scheduler cannot be asked."""
     scheduler = SCHEDULERS.get(submission.kind)
     states = scheduler.shard_states(submission.array_id) if scheduler and submission.array_id else None
     if states is None or not submission.shards:
@@ -268,7 +268,7 @@ def _status_of(folder: RunFolder, plan: ShardPlan, number: int, states: Mapping[
 
 
 def _answer_counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
-    """Count a shard's committed answers and failures; its file may be open for writing."""
+    """Count a shard's committed answers and failures. Another process may be writing the file."""
     if not path.is_file():
         return 0, 0
     counts = (

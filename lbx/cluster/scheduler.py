@@ -1,8 +1,8 @@
 """Base class of the schedulers that run shards as an array of jobs, with a dependent job that merges them.
 
 The scripts of a shard's job and of the merge job are made from templates that a site can replace. A template is a shell
-script with marks ``@{name}``. Bash's own ``${name}`` is unchanged. The marks in ``PLACEHOLDERS`` have the values of a
-run; a scheduler gives the others (``Scheduler.marks``).
+script with placeholders ``@{name}``. Bash's own ``${name}`` is unchanged. Placeholders in ``PLACEHOLDERS`` stand for
+values of a run; a scheduler gives the others (``Scheduler.placeholder_values``).
 
 A job starts lbx as the installed program, or in a container.
 """
@@ -109,10 +109,10 @@ def read_template(path: Path) -> str:
 
 
 def fill_in(template: str, values: Mapping[str, str], location: str) -> str:
-    """Replace the marks of a template by values.
+    """Replace the placeholders of a template by values.
 
     Raises:
-        UsageError: the template has an unknown mark.
+        UsageError: the template contains an unknown placeholder.
     """
     unknown = sorted(set(_PLACEHOLDER.findall(template)) - set(values))
     if unknown:
@@ -131,13 +131,13 @@ class Runtime(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """First words of lbx's command line in a job script.
+    """Words that start lbx in a job script: the program, or a container.
 
     Attributes:
         lbx: program to run without a container.
-        image: container image; "" for none.
+        image: container image, or "" for none.
         read, write: files and folders of the host, mounted in the container at the same paths.
-        scratch: another writable mount, quoted for bash, which expands it on the node.
+        scratch: another writable mount, quoted for bash, which expands variables on the node.
         gpu: whether the container sees the GPUs.
         cpu_count: CPUs of a job, for a container that does not see Slurm's variables; 0 sets no number.
 
@@ -163,11 +163,11 @@ class Launch:
 
     @property
     def command(self) -> str:
-        """Command line for bash, to be followed by lbx's arguments."""
+        """Beginning of a command line for bash, to be followed by lbx's arguments."""
         if self.runtime is Runtime.NONE:
             return self.lbx
-        mounts = [f"{_word(path)}:{_word(path)}:ro" for path in self.read_paths]
-        mounts += [f"{_word(path)}:{_word(path)}" for path in self.write_paths]
+        mounts = [f"{_quote_mount_path(path)}:{_quote_mount_path(path)}:ro" for path in self.read_paths]
+        mounts += [f"{_quote_mount_path(path)}:{_quote_mount_path(path)}" for path in self.write_paths]
         mounts += [f"{self.scratch}:{self.scratch}"] if self.scratch else []
         cpus = [f"--env {CPU_COUNT}={self.cpu_count}"] if self.cpu_count else []
         if self.runtime is Runtime.APPTAINER:
@@ -184,8 +184,8 @@ class Launch:
         return " ".join([f"podman run --rm --network none --read-only {user}", *options])
 
 
-def _word(path: Path) -> str:
-    """Quote a path for bash; refuse characters that podman and apptainer would read as mount syntax."""
+def _quote_mount_path(path: Path) -> str:
+    """Quote a mounted path for bash. Refuses characters that podman and apptainer would read as mount syntax."""
     if "," in str(path) or ":" in str(path) or not str(path).isprintable():
         raise UsageError(
             f"{str(path)!r} cannot be mounted in a container: it has a comma, a colon or a control character.",
@@ -195,10 +195,10 @@ def _word(path: Path) -> str:
 
 
 def quote_for_bash(text: str) -> str:
-    """Put a folder into double quotes: bash expands its variables (``${TMPDIR:-/tmp}``) but runs no command.
+    """Put a folder into double quotes, in which bash expands variables (``${TMPDIR:-/tmp}``) but runs no command.
 
     Raises:
-        UsageError: the text has a quote, a backslash, a command substitution or a control character.
+        UsageError: the text contains a quote, a backslash, a command substitution or a control character.
     """
     if re.search(r'["`\\]|\$\(', text) or not text.isprintable():
         raise UsageError(
@@ -209,7 +209,7 @@ def quote_for_bash(text: str) -> str:
 
 
 NO_VALUE = re.compile(r"[\s\"'\\]+")
-"""Characters that a value of ``JobOptions`` cannot have."""
+"""Characters that a value of ``JobOptions`` must not contain."""
 _LEAST_S, _FACTOR, _STEP_S = 600.0, 1.5, 300.0
 _MERGE_MINUTES, _MERGE_MEMORY = 60, "4G"
 _TOOL_TIMEOUT_S = 60
@@ -218,24 +218,24 @@ OWN_OUTPUT: Mapping[str, str] = {
     "output": '\nexec >>"$folder/logs/$(printf %04d "$shard").out" 2>&1 || exec >>"$HOME/lbx-jobs.out" 2>&1',
     "merge_output": '\nexec >>"$folder/logs/merge.out" 2>&1 || exec >>"$HOME/lbx-jobs.out" 2>&1',
 }
-"""Marks of a scheduler that would store a job's output only at its end, or replace it after a requeue.
+"""Placeholders for a scheduler that would store a job's output only at its end, or replace it after a requeue.
 
 A job on a node that does not see the folder writes to the home folder.
 """
 
 COUNTED_REQUEUES: Mapping[str, str] = {"restarts": '$(cat "$results.requeues" 2>/dev/null | wc -c)'}
-"""Mark of a scheduler that does not count requeues: a file has one character for each."""
+"""Placeholder for a scheduler that does not count requeues: a file contains one character for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Options of each shard's job; empty values use the site's defaults.
+    """Options of each shard's job. Empty values select the site's defaults.
 
     Attributes:
         queue: queue or partition.
         time: time limit in the scheduler's format.
-        at_once: number of shards that run in parallel; 0 for all.
-        more: further options for the scheduler, such as "--account=x".
+        at_once: number of shards that run in parallel, or 0 for all.
+        extra_options: further options for the scheduler, such as "--account=x".
         nodes: number of nodes of each shard; lbx itself runs on the first.
         merge_queue: queue or partition of the merge job.
 
@@ -251,7 +251,7 @@ class JobOptions:
     mem: str = ""
     at_once: int = 0
     modules: Sequence[str] = ()
-    more: Sequence[str] = ()
+    extra_options: Sequence[str] = ()
     nodes: int = 1
     merge_queue: str = ""
 
@@ -265,7 +265,7 @@ class JobOptions:
 
 
 class Scheduler(ABC):
-    """Scheduler with arrays of jobs and dependent jobs.
+    """Batch scheduler with arrays of jobs and dependent jobs.
 
     Attributes:
         name: name in ``lbx submit NAME``.
@@ -273,7 +273,7 @@ class Scheduler(ABC):
         directive: start of a line of options in a script.
         tool: program that submits a script.
         formats: {field of ``JobOptions``: (regular expression of its values, example)}; other fields are not checked.
-        more_example: an option of the tool.
+        option_example: an option of the tool.
         resource_option: regular expression of the tool's options that request resources.
         has_nodes: whether a job can have several nodes, on which a server is started.
         announces_limit: whether a job receives a signal before its time limit, even if lbx does not know the limit.
@@ -286,7 +286,7 @@ class Scheduler(ABC):
     directive: ClassVar[str]
     tool: ClassVar[str]
     formats: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    more_example: ClassVar[str]
+    option_example: ClassVar[str]
     resource_option: ClassVar[str]
     has_nodes: ClassVar[bool] = False
     announces_limit: ClassVar[bool] = True
@@ -294,8 +294,8 @@ class Scheduler(ABC):
     over_states: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
-    def marks(self, options: JobOptions) -> Mapping[str, str]:
-        """Parts of the scripts ``ARRAY`` and ``MERGE``.
+    def placeholder_values(self, options: JobOptions) -> Mapping[str, str]:
+        """Values of the scheduler's own placeholders in the scripts ``ARRAY`` and ``MERGE``.
 
         signals: comment on the signals of a job.
         endings: signals that end a job.
@@ -309,15 +309,15 @@ class Scheduler(ABC):
 
     @abstractmethod
     def array_options(self, options: JobOptions, folder: RunFolder, shards: int) -> Sequence[str]:
-        """Options of the array."""
+        """Options of the array's job, for the lines of directives in the script."""
 
     @abstractmethod
     def merge_options(self, options: JobOptions, folder: RunFolder) -> Sequence[str]:
-        """Options of the merge job, from those of ``merge_job``."""
+        """Options of the merge job, for the lines of directives. ``options`` come from ``merge_job``."""
 
     @abstractmethod
     def format_time(self, minutes: int) -> str:
-        """Format a time limit."""
+        """Format a time limit for the scheduler."""
 
     @abstractmethod
     def submit(self, script: Path, *, after_job: str = "") -> str:
@@ -333,16 +333,18 @@ class Scheduler(ABC):
 
     @abstractmethod
     def unfinished_jobs(self, array_id: str) -> Mapping[int, str] | None:
-        """Return {number in the array: word for its state} of unfinished shards; None if unknown.
+        """Return {number in the array: the scheduler's word for the state} of unfinished shards, or None if unknown.
 
         Raises:
             LbxError: the scheduler cannot be asked.
         """
 
     def merge_job(self, options: JobOptions) -> JobOptions:
-        """Resources of the merge job, which needs no GPU; the queue of shards without GPUs, and options for any job."""
-        more = [option for option in options.more if not re.match(self.resource_option, option)]
-        has_gpus = bool(options.gpus) or any(re.search("gpu|gres", option, re.IGNORECASE) for option in options.more)
+        """Options of the merge job, which needs no GPU: the shards' options without those that request resources."""
+        more = [option for option in options.extra_options if not re.match(self.resource_option, option)]
+        has_gpus = bool(options.gpus) or any(
+            re.search("gpu|gres", option, re.IGNORECASE) for option in options.extra_options
+        )
         return replace(
             options,
             name=f"{options.name}-merge",
@@ -352,11 +354,11 @@ class Scheduler(ABC):
             cpus=1,
             mem=_MERGE_MEMORY,
             nodes=1,
-            more=more,
+            extra_options=more,
         )
 
     def job_name(self, run: str) -> str:
-        """Turn a run's name into a job's name, with '-' for characters that options do not allow."""
+        """Job name for a run, with '-' for characters that options do not allow."""
         return re.sub(r"[^A-Za-z0-9_.+-]+", "-", run)[:100].strip("-.") or "lbx"
 
     def check(self, options: JobOptions) -> None:
@@ -372,15 +374,15 @@ class Scheduler(ABC):
                 raise UsageError(
                     f"{option} {value!r} is not in the format of {self.title}.", fix=f"For example: {option} {example}."
                 )
-        for more in options.more:
-            if not more.startswith("-"):
+        for option in options.extra_options:
+            if not option.startswith("-"):
                 raise UsageError(
-                    f"--job-option {more!r} is not an option of {self.tool}.",
-                    fix=f"For example: {self.more_example}.",
+                    f"--job-option {option!r} is not an option of {self.tool}.",
+                    fix=f"For example: {self.option_example}.",
                 )
 
     def shard_states(self, array_id: str) -> dict[int, str] | None:
-        """Return {shard: state} of unfinished shards; None if the scheduler cannot be asked."""
+        """Return {shard: state} of unfinished shards, or None if the scheduler cannot be asked."""
         try:
             jobs = self.unfinished_jobs(array_id)
         except LbxError:
@@ -397,7 +399,7 @@ class Scheduler(ABC):
             raise _not_installed_error(self.tool)
 
     def time_limit(self, plan: ShardPlan) -> str:
-        """Format a time limit for the most expensive shard; "" if the plan's unit is not seconds."""
+        """Time limit that suffices for the most expensive shard, formatted, or "" if the plan's unit is not seconds."""
         if plan.unit != "s":
             return ""
         return self.format_time(limit_minutes(max(shard.cost for shard in plan.shards)))
@@ -405,12 +407,12 @@ class Scheduler(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ArrayJob:
-    """Content of the array's and the merge job's scripts.
+    """Scripts of a submitted run: the array of shards, and the merge job.
 
     Attributes:
         run: arguments of ``lbx run``.
-        scratch: folder, quoted for bash, which expands it on the node.
-        template: site-specific template of the array's script; None for ``ARRAY``.
+        scratch: folder on the node, quoted for bash, which expands variables there.
+        template: site-specific template of the array's script, or None for ``ARRAY``.
     """
 
     scheduler: Scheduler
@@ -454,7 +456,7 @@ class ArrayJob:
             "requeues": str(self.requeues),
             "wait": WAIT,
         }
-        return fill_in(template, {**self.scheduler.marks(self.options), **values}, location)
+        return fill_in(template, {**self.scheduler.placeholder_values(self.options), **values}, location)
 
 
 def limit_minutes(seconds: float) -> int:
@@ -486,7 +488,7 @@ def call_tool(program: str, *arguments: str, script: Path | None = None) -> Comp
 
 
 def parse_job_id(done: CompletedProcess[str], pattern: str) -> str:
-    """Return the job id in the answer of a program that submits scripts.
+    """Return the job id that a program printed after it submitted a script.
 
     Raises:
         LbxError: the program failed, or printed no id.

@@ -1,4 +1,4 @@
-"""Schedulers of ``lbx submit``: Slurm, PBS and LSF, and all of them by name.
+"""Schedulers of ``lbx submit``: Slurm, PBS and LSF.
 
 PBS is PBS Professional and OpenPBS, by OpenPBS' sources and manual pages; LSF is IBM Spectrum LSF 10.1, by its
 documentation.
@@ -23,7 +23,7 @@ class Slurm(Scheduler):
     title: ClassVar[str] = "Slurm"
     directive: ClassVar[str] = "#SBATCH"
     tool: ClassVar[str] = "sbatch"
-    more_example: ClassVar[str] = "--account=physics"
+    option_example: ClassVar[str] = "--account=physics"
     has_nodes: ClassVar[bool] = True
     resource_option: ClassVar[str] = (
         "--(gpu|gres|tres|mem|cpu|core|socket|thread|node|ntasks|exclusive|constraint|distribution|hint)|-[cCFGNnwxmB]"
@@ -35,7 +35,7 @@ class Slurm(Scheduler):
     def job_name(self, run: str) -> str:
         return NO_VALUE.sub("-", run)
 
-    def marks(self, options: JobOptions) -> Mapping[str, str]:
+    def placeholder_values(self, options: JobOptions) -> Mapping[str, str]:
         return {
             "signals": """\
 # Slurm sends USR1 two minutes before the time limit: save and requeue. It sends TERM when the job is cancelled or
@@ -73,7 +73,11 @@ class Slurm(Scheduler):
         values = {"job-name": options.name, "output": output, "open-mode": "append", "nodes": "1", "ntasks": "1"}
         values |= {"partition": options.queue, "time": options.time, "cpus-per-task": str(options.cpus or "")}
         values |= {"mem": options.mem, **extra_options}
-        return [*(f"--{option}={value}" for option, value in values.items() if value), "--requeue", *options.more]
+        return [
+            *(f"--{option}={value}" for option, value in values.items() if value),
+            "--requeue",
+            *options.extra_options,
+        ]
 
     def format_time(self, minutes: int) -> str:
         days, rest = divmod(minutes, 24 * 60)
@@ -93,7 +97,7 @@ class Slurm(Scheduler):
 
 
 def _log_path(folder: RunFolder, name: str) -> str:
-    """Quote a log's path for sbatch, which splits at blanks and fills in percent signs."""
+    """Quote a log's path for sbatch, which splits options at blanks and replaces percent signs."""
     logs = str(folder.logs)
     if re.search(r'["\\]', logs) or not logs.isprintable():
         raise UsageError(
@@ -147,7 +151,7 @@ class Pbs(Scheduler):
         "gpus": (r"\d{1,4}(:\w+=[\w.+-]+)*", "1:gpu_type=a100"),
         "mem": (r"\d{1,15}[KMGTkmgt][Bb]?", "64G"),
     }
-    more_example: ClassVar[str] = "-P physics"
+    option_example: ClassVar[str] = "-P physics"
     resource_option: ClassVar[str] = "-l"
     announces_limit: ClassVar[bool] = False
     states: ClassVar[Mapping[str, str]] = {
@@ -156,7 +160,7 @@ class Pbs(Scheduler):
     }  # fmt: skip
     over_states: ClassVar[frozenset[str]] = frozenset("FX")
 
-    def marks(self, options: JobOptions) -> Mapping[str, str]:
+    def placeholder_values(self, options: JobOptions) -> Mapping[str, str]:
         return {
             **OWN_OUTPUT,
             **COUNTED_REQUEUES,
@@ -186,7 +190,16 @@ shard=${shards[PBS_ARRAY_INDEX]:-$PBS_ARRAY_INDEX}""",
         own = [f"-q {options.queue}"] if options.queue else []
         own += [f"-l select=1:{':'.join(chunk)}"] if chunk else []
         own += [f"-l walltime={options.time}"] if options.time else []
-        return ["-S /bin/bash", f"-N {options.name}", "-j oe", "-o /dev/null", "-r y", *own, *extra, *options.more]
+        return [
+            "-S /bin/bash",
+            f"-N {options.name}",
+            "-j oe",
+            "-o /dev/null",
+            "-r y",
+            *own,
+            *extra,
+            *options.extra_options,
+        ]
 
     def format_time(self, minutes: int) -> str:
         return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
@@ -234,7 +247,7 @@ class Lsf(Scheduler):
         "gpus": (r"\d{1,4}(:\w+=[\w.,/-]+)*", "1:gmodel=NVIDIAA100"),
         "mem": (r"\d{1,15}[KMGTkmgt][Bb]?", "64G"),
     }
-    more_example: ClassVar[str] = "-P physics"
+    option_example: ClassVar[str] = "-P physics"
     resource_option: ClassVar[str] = "-(gpu|n|R|M|m|x|W)\\b"
     states: ClassVar[Mapping[str, str]] = {
         "PEND": "waiting", "PSUSP": "held", "RUN": "running", "SSUSP": "suspended", "USUSP": "suspended",
@@ -242,7 +255,7 @@ class Lsf(Scheduler):
     }  # fmt: skip
     over_states: ClassVar[frozenset[str]] = frozenset({"DONE", "EXIT"})
 
-    def marks(self, options: JobOptions) -> Mapping[str, str]:
+    def placeholder_values(self, options: JobOptions) -> Mapping[str, str]:
         return {
             **OWN_OUTPUT,
             **COUNTED_REQUEUES,
@@ -271,7 +284,7 @@ class Lsf(Scheduler):
         own += [f"-n {options.cpus}", '-R "span[hosts=1]"'] if options.cpus else []
         own += [f'-gpu "num={options.gpus}"'] if options.gpus else []
         own += [f"-W {options.time}"] if options.time else []
-        return [f'-J "{name}"', "-o /dev/null", "-r", *own, *extra, *options.more]
+        return [f'-J "{name}"', "-o /dev/null", "-r", *own, *extra, *options.extra_options]
 
     def format_time(self, minutes: int) -> str:
         return f"{minutes // 60}:{minutes % 60:02d}"

@@ -1,1 +1,1 @@
-"""From a prompt to its completion, for every library: templates, shared prefixes, batches, decoding."""
+"""Engine between prompts and completions, for every library: templates, shared prefixes, batches, decoding."""

@@ -1,12 +1,12 @@
-"""Continuous batching: shared prefixes are computed once, and answers are decoded together.
+"""Continuous batching of requests: shared prefixes are computed once, and answers are decoded together.
 
-One pass takes, in this order: the next token of every running answer, the rest of prompts that have forked off, and a
-piece of the trunk (see ``lbx.engine.prefix``). When an answer ends, the next prompt takes its place.
+One pass computes, in this order: the next token of every running answer, the rest of prompts that have forked off, and
+the next tokens of the trunk (see ``lbx.engine.prefix``). When an answer ends, the next prompt joins the batch.
 
-A prompt is admitted if the memory has room for it and for all answers at their expected lengths. If that was too
+A prompt is admitted if the memory can store the prompt and all answers at their expected lengths. If that was too
 optimistic, the youngest answer is preempted: its cells are freed, and its tokens are prefilled again, before any other
-prompt, once there is room. The oldest answer is never preempted, so every answer ends. If sequences cannot fork
-anywhere, or single tokens are computed differently from pieces, answers are admitted by their budgets.
+prompt, once enough cells are free. The oldest answer is never preempted, so every answer ends. If sequences cannot fork
+anywhere, or single tokens are computed differently from several, answers are admitted by their budgets.
 
 ``complete_all`` answers many requests with any backend.
 """
@@ -23,11 +23,11 @@ from lbx.engine.decoding import Decoding, TokenWatch, check_fits
 from lbx.engine.model import (
     NO_TOKENS,
     Backend,
-    BulkExtend,
+    BulkExtension,
     CompletionResult,
-    Extend,
     LocalBackend,
     MemoryFullError,
+    SequenceExtension,
     SequenceMemory,
     SuppressedTokens,
     bulk_tokens,
@@ -38,7 +38,7 @@ from lbx.engine.prompter import Tokenizer
 
 @dataclass(slots=True)
 class _RunningAnswer:
-    """Progress of an answer that is being prefilled or decoded.
+    """Answer that is being prefilled or decoded.
 
     Attributes:
         waiting: tokens still to be prefilled: of the prompt, and of the answer after a preemption.
@@ -59,16 +59,16 @@ class _RunningAnswer:
     decode_s: float = 0.0
 
 
-def budget(request: Request) -> int:
-    """Most tokens of an answer, reasoning included."""
+def answer_budget(request: Request) -> int:
+    """Maximum number of tokens of an answer, reasoning included."""
     return request.thinking_tokens + request.max_new_tokens
 
 
 class BatchFailedError(Exception):
-    """The model failed during a batch.
+    """The model failed while it computed a batch.
 
     Args:
-        unanswered_indices: requests without an answer; running answers first, then in order.
+        unanswered_indices: indices of the requests without an answer: running answers first, then in order.
         n_suspects: number of leading ``unanswered_indices`` that the failed pass may have contained; at least 1.
     """
 
@@ -81,13 +81,13 @@ class BatchFailedError(Exception):
 
 @dataclass(slots=True)
 class DecodeBatch:
-    """Scheduler of the requests of one batch.
+    """Batch of requests, with the scheduler of passes.
 
     Args:
         requests: each not empty, and small enough to fit the memory by itself, answer included.
         eos_ids: tokens that end an answer.
         on_tokens: called after each pass with its number of tokens.
-        answers: limit of answers decoded together.
+        max_answers: limit of answers decoded together.
         lengths: lengths of the answers that have ended, shared by several batches.
 
     Attributes:
@@ -100,7 +100,7 @@ class DecodeBatch:
     tokenizer: Tokenizer
     eos_ids: Collection[int]
     on_tokens: Callable[[int], None] | None = None
-    answers: int | None = None
+    max_answers: int | None = None
     watch: TokenWatch | None = None
     lengths: AnswerLengths = field(default_factory=AnswerLengths)
     suppressed_tokens: SuppressedTokens = NO_TOKENS
@@ -124,13 +124,13 @@ class DecodeBatch:
         traits, capacity = self.memory.traits, decode_capacity(self.memory)
         prompts = [request.token_ids for request in self.requests]
         self.plan = plan_prefixes(prompts, traits.follow_limit, traits.long_from, traits.bulk if traits.is_exact else 0)
-        answers, trunks = min(capacity.answers, self.answers or capacity.answers), traits.trunks
+        answers, trunks = min(capacity.max_answers, self.max_answers or capacity.max_answers), traits.trunks
         self._shared_cells = [branch.reused_tokens for branch in self.plan.branches]
         self._admission = Admission(
-            replace(capacity, answers=answers),
+            replace(capacity, max_answers=answers),
             [branch.length for branch in self.plan.branches],
             self._shared_cells,
-            [budget(self.requests[branch.index]) for branch in self.plan.branches],
+            [answer_budget(self.requests[branch.index]) for branch in self.plan.branches],
             self.lengths if capacity.resumes else None,
         )
         if not traits.forks_anywhere:
@@ -139,14 +139,14 @@ class DecodeBatch:
         self._free = [*range(trunks, trunks + answers)][::-1]
 
     def run(self) -> Iterator[tuple[int, Completion]]:
-        """Yields (index of the request, completion) as answers end.
+        """Run the batch, and yield (index of the request, completion) as answers end.
 
         Raises:
             BatchFailedError: the model failed; the memory is empty afterwards.
         """
         traits = self.memory.traits
         if traits.forks_anywhere and not traits.copies:
-            self.memory.fit(self._admission.most_cells())
+            self.memory.fit(self._admission.peak_cells())
         try:
             while self._next_position < len(self.plan.branches) or self._running_answers or self._preempted_answers:
                 self._admit()
@@ -166,7 +166,7 @@ class DecodeBatch:
         return self._trunks[-1]
 
     def _admit(self) -> None:
-        """Start answers while there is room, preempted ones first."""
+        """Start answers while enough cells are free, preempted answers first."""
         if self._full and self._running_answers:
             return
         self._full = False
@@ -183,7 +183,7 @@ class DecodeBatch:
                 raise
 
     def _fork_prompts(self) -> None:
-        """Fork prompts off the trunk while it contains their prefix and there is room."""
+        """Fork prompts off the trunk while the trunk contains their prefix and enough cells are free."""
         while self._next_position < len(self.plan.branches) and self._free:
             if self._trunk_position != self._next_position and not self._can_admit(self._next_position):
                 return
@@ -227,7 +227,7 @@ class DecodeBatch:
         return True
 
     def _longest_prefix_owner(self, position: int) -> tuple[int, int]:
-        """(length, sequence) of the longest prefix of a prompt in the memory."""
+        """Return (length, sequence) of the longest prefix of a prompt in the memory."""
 
         def shared_length(other: int, sequence: int) -> int:
             length, (first, second) = self.memory.length(sequence), sorted((other, position))
@@ -242,7 +242,7 @@ class DecodeBatch:
         return max((shared_length(owner, sequence), sequence) for owner, sequence in sequences)
 
     def _preempt_youngest(self) -> bool:
-        """Preempt the youngest of several answers, else drop the trunk; returns whether cells were freed."""
+        """Free cells: preempt the youngest of several answers, or drop the trunk. Returns whether cells were freed."""
         self._full = True
         if len(self._running_answers) > 1:
             answer = self._running_answers.pop()
@@ -263,7 +263,7 @@ class DecodeBatch:
         return self.memory.used_cells + sum(len(answer.waiting) for answer in self._running_answers)
 
     def _can_admit(self, position: int) -> bool:
-        if not self.memory.traits.forks_anywhere:  # a snapshot may be missing for want of room
+        if not self.memory.traits.forks_anywhere:  # a snapshot may be missing for lack of cells
             snapshots, reused = map(self.memory.length, self._trunks), self.plan.branches[position].reused_tokens
             self._shared_cells[position] = max((length for length in snapshots if length <= reused), default=0)
         return self._admission.admits(position, self._tokens_per_prompt(), self._cells_after_prefill())
@@ -271,8 +271,8 @@ class DecodeBatch:
     def _rewind_trunk(self, position: int) -> None:
         """Cut the trunk back to the prefix that a prompt shares with the previous one.
 
-        If sequences cannot be cut, the longest snapshot of that prefix becomes the trunk. Snapshots that leave no room
-        for the prompt are dropped, the shortest first.
+        If sequences cannot be cut, the longest snapshot of that prefix becomes the trunk. Snapshots that leave too few
+        cells for the prompt are dropped, the shortest first.
         """
         if self._trunk_position == position:
             return
@@ -297,7 +297,7 @@ class DecodeBatch:
         self._trunk_cached_tokens = self.memory.length(self._trunk)
 
     def _cells_to_come(self) -> int:
-        """Most cells in use until the trunk's prompt is answered, if no other answer runs."""
+        """Peak number of cells in use until the trunk's prompt is answered, if no other answer runs."""
         growth = self._admission.expected_tokens(self._trunk_position) - self.memory.length(self._trunk)
         return self.memory.used_cells + growth + self._copied_cells(self.plan.branches[self._trunk_position].fork_at)
 
@@ -305,51 +305,51 @@ class DecodeBatch:
         return length if self.memory.traits.copies else 0
 
     def _snapshot_trunk(self, length: int) -> None:
-        """Keep a copy of the trunk at this length if there is room."""
+        """Keep a snapshot of the trunk's first ``length`` tokens if enough cells are free."""
         if self._spare and self._cells_to_come() + self._copied_cells(length) <= self.memory.max_cells:
             self._trunks.append(self._spare.pop())
             self.memory.fork(self._trunks[-2], length, [self._trunk])
 
     def _step(self) -> Iterator[tuple[int, Completion]]:
-        """Run one pass; yields the answers that end with it."""
-        items: list[Extend] = []
+        """Run one pass of the model, and yield the answers that end with the pass."""
+        items: list[SequenceExtension] = []
         owners: list[_RunningAnswer | None] = []  # None: the trunk
-        room = self.memory.max_step
+        free_tokens = self.memory.max_step
         for answer in self._running_answers:
             if answer.next_token is not None:
-                items.append(Extend(answer.sequence, (answer.next_token,), True))
+                items.append(SequenceExtension(answer.sequence, (answer.next_token,), True))
                 owners.append(answer)
-                room -= 1
+                free_tokens -= 1
         for answer in self._running_answers:
-            if answer.waiting and room > 0:
+            if answer.waiting and free_tokens > 0:
                 bulk = self._bulk_tokens(answer.position, answer.sequence)
-                part = answer.waiting[: min(room, bulk or room)]
-                kind = BulkExtend if bulk else Extend
+                part = answer.waiting[: min(free_tokens, bulk or free_tokens)]
+                kind = BulkExtension if bulk else SequenceExtension
                 items.append(kind(answer.sequence, part, len(part) == len(answer.waiting)))
                 owners.append(answer)
-                room -= len(part)
-        part = self._trunk_part(room)
+                free_tokens -= len(part)
+        part = self._next_trunk_tokens(free_tokens)
         if part:
             bulk = self._bulk_tokens(self._trunk_position, self._trunk)
-            items.append((BulkExtend if bulk else Extend)(self._trunk, part[: bulk or None], False))
+            items.append((BulkExtension if bulk else SequenceExtension)(self._trunk, part[: bulk or None], False))
             owners.append(None)
         try:
-            yield from self._pass(items, owners)
+            yield from self._run_pass(items, owners)
         except MemoryFullError:
             if not self._preempt_youngest():
                 raise
 
     def _bulk_tokens(self, position: int, sequence: int) -> int:
-        """Number of a prompt's next tokens that are computed in bulk."""
+        """Number of the next tokens of a prompt that must be computed in bulk."""
         bulk = bulk_tokens(self.plan.branches[position].length, self.memory.traits.bulk)
         return max(0, bulk - self.memory.length(sequence))
 
-    def _trunk_part(self, room: int) -> Sequence[int]:
+    def _next_trunk_tokens(self, free_tokens: int) -> Sequence[int]:
         if self._trunk_position != self._next_position or self._preempted_answers or self._full:
             return ()
         branch = self.plan.branches[self._next_position]
         length, end = self.memory.length(self._trunk), branch.fork_at
-        if not self.memory.traits.forks_anywhere and length < end and room > 0:
+        if not self.memory.traits.forks_anywhere and length < end and free_tokens > 0:
             stops = [
                 n
                 for n in self._rewind_lengths[self._next_position]
@@ -358,10 +358,10 @@ class DecodeBatch:
             if length in stops:
                 self._snapshot_trunk(length)
             end = min([end, *(n for n in stops if n > length)])
-        return self.requests[branch.index].token_ids[length : min(end, length + room)]
+        return self.requests[branch.index].token_ids[length : min(end, length + free_tokens)]
 
-    def _pass(
-        self, items: Sequence[Extend], owners: Sequence[_RunningAnswer | None]
+    def _run_pass(
+        self, items: Sequence[SequenceExtension], owners: Sequence[_RunningAnswer | None]
     ) -> Iterator[tuple[int, Completion]]:
         start = time.perf_counter()
         outputs = self.memory.extend(items)
@@ -404,7 +404,7 @@ TokenCounter = Callable[[int], None]
 
 
 def ignore_tokens(_tokens: int) -> None:
-    """Discard a number of tokens: the callback of callers that do not count."""
+    """Empty token callback."""
 
 
 def complete_all(
@@ -415,7 +415,7 @@ def complete_all(
     on_tokens: TokenCounter = ignore_tokens,
     watch: TokenWatch | None = None,
 ) -> Iterator[tuple[int, CompletionResult]]:
-    """Answer every request; yields (index, result) in the order in which answers end.
+    """Answer every request, and yield (index, result) in the order in which answers end.
 
     Args:
         batching: decode several answers at a time.
@@ -435,10 +435,10 @@ def complete_all(
             yield index, result
         return
     memory, fitting, lengths = backend.sequences(), list[int](), AnswerLengths()
-    room = min(memory.max_cells, backend.info.context_window)  # the memory may be larger than the window
+    max_tokens = min(memory.max_cells, backend.info.context_window)  # the memory may be larger than the window
     for index, request in enumerate(requests):
         try:
-            check_fits(request, room)
+            check_fits(request, max_tokens)
             fitting.append(index)
         except PromptError as exc:
             yield index, exc
@@ -457,21 +457,21 @@ def complete_all(
             backend.info.suppressed_tokens,
         )
 
-    yield from _complete_locally(batch, fitting, decode_capacity(memory, batching=batching).answers)
+    yield from _complete_locally(batch, fitting, decode_capacity(memory, batching=batching).max_answers)
 
 
 MakeBatch = Callable[[Sequence[int], int], DecodeBatch]
-"""Makes a batch of the requests with these indices, with a limit of answers decoded at a time."""
+"""Function (indices of requests, maximum number of answers decoded together) -> batch."""
 
 
 def _complete_locally(
     make: MakeBatch, remaining: Sequence[int], answers: int
 ) -> Iterator[tuple[int, CompletionResult]]:
-    """Answer requests together. After a failed pass its requests run one by one, and the others together again."""
+    """Answer requests together. After a failed pass, the requests in that pass run one by one, the others together."""
     while remaining:
         suspects: Sequence[int] = ()
         try:
-            yield from _run(make, remaining, answers)
+            yield from _run_batch(make, remaining, answers)
             remaining = ()
         except BatchFailedError as failure:
             suspects, remaining = (
@@ -489,8 +489,8 @@ def _complete_locally(
             answers = max(1, answers // 2)
 
 
-def _run(make: MakeBatch, indices: Sequence[int], answers: int) -> Iterator[tuple[int, CompletionResult]]:
-    """Run the requests at ``indices`` as a batch; yields each completion with its entry of ``indices``."""
+def _run_batch(make: MakeBatch, indices: Sequence[int], answers: int) -> Iterator[tuple[int, CompletionResult]]:
+    """Run the requests at ``indices`` as a batch, and yield (index from ``indices``, completion)."""
     try:
         for index, completion in make(indices, answers).run():
             yield indices[index], completion
@@ -503,7 +503,7 @@ def complete(backend: Backend, request: Request, watch: TokenWatch | None = None
     """Answer one request.
 
     Raises:
-        PromptError: it does not fit the context window.
+        PromptError: the request does not fit the context window.
         BackendError: the model failed.
     """
     ((_, result),) = complete_all(backend, [request], batching=False, watch=watch)

@@ -1,4 +1,4 @@
-"""Owners of the cells of a KV memory with shared prefixes."""
+"""Table of the cells of a KV memory: which sequences own each cell, and what new tokens attend to."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class AttentionView(NamedTuple):
     """Cells that the new tokens of a group of sequences attend to.
 
     Attributes:
-        shared_cells: cells that all these tokens attend to: spans (first, end) of adjacent cells, and at most one array
-            of scattered cells.
+        shared_cells: cells that all the new tokens attend to: spans (first, end) of adjacent cells, and at most one
+            array of scattered cells.
         masked_cells: cells that only some of the tokens attend to, a span or an array.
         causal: the masked cells are the new tokens' own, in order, so that a causal mask does.
         private_cells: in place of masked cells, the cells of each sequence if all grow by one token: shape (sequences,
@@ -57,12 +57,12 @@ class AttentionWindow(NamedTuple):
     chunked: bool = False
 
     def first(self, positions: NDArray[np.int32]) -> NDArray[np.int32]:
-        """First visible position for tokens at these positions; may be negative."""
+        """First visible position for a token at each of ``positions``. May be negative."""
         return positions // self.size * self.size if self.chunked else positions - (self.size - 1)
 
 
-class CellPart(NamedTuple):
-    """Cells that adjacent new tokens of a pass attend to, without a mask.
+class AttentionSegment(NamedTuple):
+    """Cells that a run of new tokens of a pass attends to, without a mask.
 
     Attributes:
         first_token, tokens: the tokens' first index in the pass, and their number.
@@ -78,22 +78,22 @@ class CellPart(NamedTuple):
     limits: NDArray[np.int64] | None = None
 
 
-class MaskColumns(NamedTuple):
-    """Cells that are the columns of a pass's attention mask.
+class MaskCells(NamedTuple):
+    """Cells that form the columns of a pass's attention mask.
 
     Attributes:
         cells: shape (columns,).
         span: (first, end) if the cells are adjacent and in rising order, so that attention needs no copy of them.
-        sort_tasks: whether they are exactly the tokens 0, 1, 2 ... of one sequence.
+        in_order: whether the cells store exactly the tokens 0, 1, 2 ... of one sequence.
     """
 
     cells: NDArray[np.int64]
     span: tuple[int, int] | None
-    sort_tasks: bool
+    in_order: bool
 
 
 class CellTable:
-    """Cells of a KV memory, each with one token's keys and values for every sequence that shares it.
+    """Table of the cells of a KV memory. A cell stores a token's keys and values for all sequences that share it.
 
     ``owners`` is the only record: lengths, free cells and masks are derived from it, so that the table is consistent
     after an interruption at any line.
@@ -140,13 +140,13 @@ class CellTable:
         return int(np.count_nonzero(self.owners[sequence, : self._top]))
 
     def lowest_free(self, count: int) -> NDArray[np.int64]:
-        """First free cells in rising order; fewer than ``count`` if the table is full."""
+        """Indices of the first ``count`` free cells in rising order, or of fewer if the table is full."""
         free = np.flatnonzero(~self.owners[:, : self._top].any(axis=0))[:count]
         fresh = np.arange(self._top, min(self.max_cells, self._top + count - len(free)))
         return np.concatenate([free, fresh])
 
     def choose_cells(self, sequences: Sequence[int], counts: Sequence[int]) -> list[NDArray[np.int64]]:
-        """Free cells for the new tokens of each sequence, in rising order; the table must have enough.
+        """Choose free cells for the new tokens of each sequence, in rising order. Enough cells must be free.
 
         With blocks, a sequence goes on after its last cell or, if that cell is in use, in a free block, each twice as
         large as the one before. Without them, sequences that grow together would alternate, and attention would read
@@ -171,7 +171,7 @@ class CellTable:
         return chosen
 
     def allocate(self, sequence: int, cells: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Append free cells to a sequence; returns their positions."""
+        """Append free cells to a sequence, and return the positions of their tokens."""
         start = self.length(sequence)
         positions = np.arange(start, start + len(cells), dtype=np.int32)
         self._top = max(self._top, int(cells[-1]) + 1)
@@ -183,7 +183,7 @@ class CellTable:
         return positions
 
     def free(self, cells: NDArray[np.int64]) -> None:
-        """Take back the cells that were allocated last."""
+        """Free cells that were just allocated, from all sequences."""
         self._changes += 1
         self.owners[:, cells] = False
 
@@ -203,7 +203,7 @@ class CellTable:
             self._top = 0
 
     def groups(self, sequences: Sequence[int], new_tokens: Sequence[int]) -> list[list[int]]:
-        """Groups of sequences with jointly computed attention, as indices into ``sequences``."""
+        """Group sequences whose attention is computed together. Returns indices into ``sequences``."""
         shape = (self._changes, *sequences) if all(tokens == 1 for tokens in new_tokens) else ()
         if shape and shape == self._decoding[0]:  # groups of decoding sequences stay the same between forks and drops
             return self._decoding[1]
@@ -229,7 +229,7 @@ class CellTable:
         *,
         per_sequence: bool = False,
     ) -> AttentionView:
-        """Cells that the new cells of these sequences attend to.
+        """Return the cells that the new tokens of a group of sequences attend to.
 
         Args:
             new: cells that were just allocated to the sequences.
@@ -239,16 +239,16 @@ class CellTable:
         """
         rows = self.owners[list(sequences), : self._top]
         shared_cells: NDArray[np.bool_] = np.all(rows, axis=0)
-        sort_tasks = len(sequences) == 1 and len(new) > 1
-        if sort_tasks:
+        in_order = len(sequences) == 1 and len(new) > 1
+        if in_order:
             shared_cells[new] = False
         if ends is not None:
             places = self.positions[: self._top]
             rows &= places >= ends[0][:, None]
             shared_cells &= places >= ends[1].max()
-            sort_tasks = sort_tasks and bool(ends[1][0] <= self.positions[new[0]])
+            in_order = in_order and bool(ends[1][0] <= self.positions[new[0]])
         masked_cells = np.flatnonzero(np.any(rows, axis=0) & ~shared_cells)
-        causal = sort_tasks and len(masked_cells) == len(new)
+        causal = in_order and len(masked_cells) == len(new)
         if per_sequence and len(sequences) == len(new) > 1:
             private_cells = _true_columns(rows & ~shared_cells)
             if private_cells.size <= _GATHER * len(masked_cells):
@@ -261,37 +261,37 @@ class CellTable:
             causal,
         )
 
-    def cell_parts(
+    def attention_segments(
         self,
         sequences: Sequence[int],
         new_tokens: Sequence[int],
         positions: NDArray[np.int32],
         window: AttentionWindow | None,
         first_token: int = 0,
-    ) -> list[CellPart]:
-        """Cells that the new tokens of these sequences attend to, the last tokens that were allocated.
+    ) -> list[AttentionSegment]:
+        """Split the cells that the newest tokens of ``sequences`` attend to into segments without masks.
 
         Args:
-            new_tokens: number of each sequence's.
-            positions: of all of them.
-            first_token: index of the first one in the pass.
+            new_tokens: number of new tokens of each sequence.
+            positions: positions of all new tokens.
+            first_token: index of the first new token in the pass.
         """
         rows, places = self.owners[list(sequences), : self._top], self.positions[: self._top]
         first_visible = None if window is None else window.first(positions)
-        parts: list[CellPart] = []
+        parts: list[AttentionSegment] = []
         if len(sequences) > 1:
             shared = np.all(rows, axis=0)
             if first_visible is not None:
                 shared &= places >= first_visible.max()
             if shared.any():
-                parts.append(CellPart(first_token, len(positions), _as_span(np.flatnonzero(shared))))
+                parts.append(AttentionSegment(first_token, len(positions), _as_span(np.flatnonzero(shared))))
                 rows = rows & ~shared
         if len(sequences) == len(positions) > 1:
             if first_visible is not None:
                 rows = rows & (places >= first_visible[:, None])
             cells = _true_columns(rows)
             limits = np.count_nonzero(cells >= 0, axis=1)
-            return [*parts, CellPart(first_token, len(positions), cells.clip(0), limits=limits)]
+            return [*parts, AttentionSegment(first_token, len(positions), cells.clip(0), limits=limits)]
         start = 0
         for row, count in zip(rows, new_tokens, strict=True):
             cells, of_tokens = np.flatnonzero(row), slice(start, start + count)
@@ -303,27 +303,27 @@ class CellTable:
                 limits = np.searchsorted(places[cells], positions[of_tokens], side="right")
                 if first_visible is not None:
                     starts = np.searchsorted(places[cells], first_visible[of_tokens])
-            parts.append(CellPart(first_token + start, count, _as_span(cells), starts, limits))
+            parts.append(AttentionSegment(first_token + start, count, _as_span(cells), starts, limits))
             start += count
         return parts
 
-    def columns(self, sequences: Sequence[int]) -> MaskColumns:
-        """Cells that a pass over these sequences must attend to."""
+    def mask_columns(self, sequences: Sequence[int]) -> MaskCells:
+        """Return the columns of the attention mask of a pass over ``sequences``."""
         cells = np.flatnonzero(self.owners[list(sequences), : self._top].any(axis=0))
         span = (int(cells[0]), int(cells[-1]) + 1)
         together = span[1] - span[0] <= _GATHER * len(cells)
         if len(sequences) == 1:
-            sort_tasks = bool((self.positions[cells] == np.arange(len(cells))).all())
-            if not together and not sort_tasks:
-                cells, sort_tasks = cells[np.argsort(self.positions[cells])], True
+            in_order = bool((self.positions[cells] == np.arange(len(cells))).all())
+            if not together and not in_order:
+                cells, in_order = cells[np.argsort(self.positions[cells])], True
             if not together or span[1] - span[0] == len(cells):
-                return MaskColumns(cells, span if together else None, sort_tasks)
-        return MaskColumns(np.arange(*span), span, False) if together else MaskColumns(cells, None, False)
+                return MaskCells(cells, span if together else None, in_order)
+        return MaskCells(np.arange(*span), span, False) if together else MaskCells(cells, None, False)
 
-    def mask_columns(
+    def copy_owners(
         self, sequences: Sequence[int], cells: tuple[int, int] | NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-        """Copies of the columns of a mask: owners, shape (sequences, columns), and positions, shape (columns,)."""
+        """Copies of the owner flags, shape (sequences, cells), and the positions, shape (cells,), of some cells."""
         if isinstance(cells, tuple):  # a slice is copied many times faster than a selection
             span = slice(*cells)
             return self.owners[list(sequences), span], self.positions[span].copy()
@@ -331,7 +331,7 @@ class CellTable:
 
 
 class _SequenceGroup:
-    """Sequences with attention that may be computed together."""
+    """Group of sequences whose attention may be computed together, with the cost of doing so."""
 
     def __init__(self, indices: list[int], tokens: int, by_all: NDArray[np.bool_], by_any: NDArray[np.bool_]) -> None:
         self.indices = indices
@@ -350,12 +350,12 @@ class _SequenceGroup:
         )
 
     def shares(self, first: _SequenceGroup, second: _SequenceGroup) -> bool:
-        """Whether two joined groups keep most of their shared cells; the other cells would need a mask."""
+        """Whether this group, joined from two, keeps most of the cells that each shared. Other cells need a mask."""
         return self._shared_count > 0 and 2 * self._shared_count >= min(first._shared_count, second._shared_count)
 
 
 def _take_cells(free: NDArray[np.bool_], start: int, count: int, block_sizes: Sequence[int]) -> NDArray[np.int64]:
-    """Cells from ``start`` on, then of free blocks of the first size that is found, then any; ``free`` is updated."""
+    """Take free cells: from ``start`` on, then from free blocks of the first size found, then any. Updates ``free``."""
     following = free[start : start + count] if start >= 0 else free[:0]
     length = len(following) if following.all() else int(following.argmin())
     cells = np.arange(start, start + length)
@@ -383,7 +383,7 @@ def _true_columns(rows: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _split_into_spans(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArray[np.int64], ...]:
-    """Adjacent cells as spans, and scattered cells as one array; ``cells`` are in rising order."""
+    """Split cells, given in rising order, into spans of adjacent cells and one array of scattered cells."""
     runs = np.split(cells, np.flatnonzero(np.diff(cells) != 1) + 1) if len(cells) else []
     ranked = sorted(runs, key=len, reverse=True)
     pieces = [run for run in ranked[:_MOST_PIECES] if len(run) >= _PIECE or len(runs) == 1]
@@ -393,13 +393,13 @@ def _split_into_spans(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArr
 
 
 def _as_span(cells: NDArray[np.int64]) -> tuple[int, int] | NDArray[np.int64]:
-    """Span of cells that are adjacent and in rising order, else the cells; not empty."""
+    """Convert cells (at least one) to a span if they are adjacent and in rising order, or else return the array."""
     span = (int(cells[0]), int(cells[-1]) + 1)
     return span if span[1] - span[0] == len(cells) and bool((np.diff(cells) == 1).all()) else cells
 
 
 def _bounding_span(cells: NDArray[np.int64], waste: int) -> tuple[int, int] | NDArray[np.int64] | None:
-    """Span of cells in rising order, or the cells if it is longer than ``waste`` times their number; None for none."""
+    """Span from the first to the last cell, ``cells`` if it is over ``waste`` times as long, or None without cells."""
     if not len(cells):
         return None
     span = (int(cells[0]), int(cells[-1]) + 1)

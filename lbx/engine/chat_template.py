@@ -1,4 +1,4 @@
-"""Chat templates: Jinja source that comes with a model and turns messages into its prompt."""
+"""Chat templates: Jinja source from a model's files that turns messages into a prompt."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ main()
 
 
 class TemplateLimitError(BackendError):
-    """Rendering a template exceeds the limit of time or memory."""
+    """Rendering a template exceeded the limit of time or memory."""
 
 
 class ChatTemplate:
@@ -55,15 +55,15 @@ class ChatTemplate:
         self, source: str, *, bos_token: str = "", eos_token: str = "", kwargs: Mapping[str, object] | None = None
     ) -> None:
         self.source = source
-        self._part_roles: dict[tuple[str, ...], Collection[str]] = {}
+        self._list_roles: dict[tuple[str, ...], Collection[str]] = {}
         self._variables: dict[str, object] = {**(kwargs or {}), "bos_token": bos_token, "eos_token": eos_token}
-        _ask({"source": source})
+        _request_answer({"source": source})
 
     def render(self, content: str, system: str = "", turns: Sequence[str] = ()) -> str:
         """Render a user message up to the beginning of the answer.
 
         Args:
-            system: system message; "" for none.
+            system: system message, or "" for none.
             turns: further messages, alternating between assistant and user.
 
         Raises:
@@ -71,21 +71,23 @@ class ChatTemplate:
         """
         messages = [{"role": "system", "content": system}] if system else []
         messages += conversation(content, turns)
-        roles = self._roles_of_parts(messages)
-        return self.render_messages([_with_parts(one) if one["role"] in roles else one for one in messages])
+        roles = self._roles_with_lists(messages)
+        return self.render_messages([_with_content_list(one) if one["role"] in roles else one for one in messages])
 
-    def _roles_of_parts(self, messages: Sequence[Mapping[str, str]]) -> Collection[str]:
-        """Roles with messages that the template only renders as a list of parts, as templates of vision models do."""
+    def _roles_with_lists(self, messages: Sequence[Mapping[str, str]]) -> Collection[str]:
+        """Roles whose messages the template only renders if the content is a list, as in templates of vision models."""
         roles = tuple(dict.fromkeys(message["role"] for message in messages))
-        if roles not in self._part_roles:
-            self._part_roles[roles] = self._find_roles_of_parts(messages, roles)
-        return self._part_roles[roles]
+        if roles not in self._list_roles:
+            self._list_roles[roles] = self._find_roles_with_lists(messages, roles)
+        return self._list_roles[roles]
 
-    def _find_roles_of_parts(self, messages: Sequence[Mapping[str, str]], roles: Sequence[str]) -> Collection[str]:
+    def _find_roles_with_lists(self, messages: Sequence[Mapping[str, str]], roles: Sequence[str]) -> Collection[str]:
         probes = [{**message, "content": _PROBE.format(number)} for number, message in enumerate(messages)]
         for part_roles in chain.from_iterable(combinations(roles, count) for count in range(len(roles) + 1)):
             try:
-                text = self.render_messages([_with_parts(one) if one["role"] in part_roles else one for one in probes])
+                text = self.render_messages(
+                    [_with_content_list(one) if one["role"] in part_roles else one for one in probes]
+                )
             except TemplateLimitError:
                 raise
             except BackendError:
@@ -96,33 +98,33 @@ class ChatTemplate:
         others = [
             message for message in messages if message["role"] != "system"
         ]  # templates may leave out the system's
-        return self._roles_of_parts(others) if "system" in roles else ()
+        return self._roles_with_lists(others) if "system" in roles else ()
 
     def render_messages(self, messages: Sequence[Mapping[str, Any]], *, adds_prompt: bool = True) -> str:
-        """Render messages, followed by the beginning of the next answer if ``adds_prompt``."""
+        """Render messages, by default followed by the beginning of the next answer (``adds_prompt``)."""
         variables = {"messages": messages, "add_generation_prompt": adds_prompt, **self._variables}
-        text: str = _ask({"source": self.source, "variables": variables})["text"]
+        text: str = _request_answer({"source": self.source, "variables": variables})["text"]
         return text
 
     def with_variables(self, values: Mapping[str, object]) -> ChatTemplate:
-        """Copy the template and add variables."""
+        """Copy of the template with additional variables."""
         template = copy.copy(self)
         template._variables = {**self._variables, **values}
         return template
 
 
 def conversation(content: str, turns: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Messages that alternate between user and assistant, the user first."""
+    """Messages of a conversation that alternate between user and assistant, the user first."""
     roles = ("user", "assistant")
     return [{"role": roles[index % 2], "content": text} for index, text in enumerate((content, *turns))]
 
 
-def _with_parts(message: Mapping[str, str]) -> dict[str, Any]:
+def _with_content_list(message: Mapping[str, str]) -> dict[str, Any]:
     return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 
 class Variable(NamedTuple):
-    """Strings that a template compares a variable with, and whether it compares the variable with numbers."""
+    """Variable of a template: the words that the template compares it with, and whether it is compared with numbers."""
 
     words: tuple[str, ...]
     is_number: bool
@@ -134,12 +136,12 @@ def template_variables(source: str) -> dict[str, Variable]:
     Raises:
         BackendError: the template is not valid Jinja.
     """
-    found = _ask({"source": source, "asks": "variables"})["found"]
+    found = _request_answer({"source": source, "asks": "variables"})["found"]
     return {name: Variable(tuple(words), is_number) for name, (words, is_number) in found.items()}
 
 
 class _Renderer:
-    """Process that renders; it starts with the first request, and again after a template has killed it."""
+    """Client of the process that renders templates, which starts at the first request and restarts after a crash."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -147,7 +149,7 @@ class _Renderer:
         self._owner = 0
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Answer to a request; None if it killed the process or exceeded the time limit."""
+        """Send a request and return the answer, or None if the process died or exceeded the time limit."""
         with self._lock:
             if self._process is None or self._owner != os.getpid():
                 self._process = start_python(
@@ -180,7 +182,7 @@ class _Renderer:
 
 
 def _exchange(process: Popen[bytes], request: bytes) -> dict[str, Any] | None:
-    """Write a request and read its answer while the process is alive."""
+    """Write a request to the rendering process and read the answer. None if the process dies or is too slow."""
     assert process.stdin is not None
     assert process.stdout is not None
     source, sink = process.stdout.fileno(), process.stdin.fileno()
@@ -212,7 +214,7 @@ _renderer = _Renderer()
 atexit.register(_renderer.close)
 
 
-def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
+def _request_answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if (length := len(request["source"])) > TEMPLATE_CHARACTERS:
         raise TemplateLimitError(
             f"The model's chat template has {length:,} characters, more than the limit of {TEMPLATE_CHARACTERS:,}.",

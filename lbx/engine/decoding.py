@@ -1,8 +1,9 @@
-"""One answer, from logits to text: token choice, reasoning, and stopping.
+"""Decoding of one answer, from logits to text: token choice, reasoning, and stopping.
 
-It never calls the model, so many answers can grow at once; the same logits give the same token on every backend.
+This module never calls the model, so many answers can grow at once. The same logits give the same token on every
+backend.
 
-Reasoning, stop strings and stop tokens are found while the answer grows token by token.
+Reasoning is found while the answer grows token by token, as are stop strings and stop tokens (``lbx.engine.stopping``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request
 from lbx.engine.model import NO_TOKENS, SuppressedTokens
 from lbx.engine.prompter import Tokenizer
-from lbx.engine.reasoning import ReasoningMarks, begins_message, opening_end, without_headers
+from lbx.engine.reasoning import ReasoningMarks, begins_message, opening_end, remove_headers
+from lbx.engine.stopping import StopSearch, TokenTail, stop_token_ids
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,101 +30,13 @@ if TYPE_CHECKING:
 
 
 INCOMPLETE_CHARACTER = "\ufffd"
-"""Decoded form of a character with missing last bytes."""
-
-
-class Tail:
-    """Tail of the generated tokens, long enough to detect a string that was just completed.
-
-    Args:
-        strings: not empty.
-    """
-
-    def __init__(self, strings: Sequence[str], tokenizer: Tokenizer) -> None:
-        self._strings = tuple(strings)
-        self._tokenizer = tokenizer
-        self._silent = frozenset(tokenizer.hidden_tokens.values())
-        # A token that is no control token is at least one byte long, so this many tokens contain any of the strings;
-        # a few more, because the first of them may begin inside a character or lose its leading space.
-        self._length = max((len(s.encode("utf-8", "replace")) for s in self._strings), default=0) + 5
-        self._recent: list[int] = []
-
-    def push(self, *tokens: int) -> None:
-        heard = [token for token in tokens if token not in self._silent]
-        self._recent = [*self._recent, *heard][-self._length :]
-
-    def hit(self) -> bool:
-        """Whether the tail contains a string; only the whole text can confirm it."""
-        if not self._strings:
-            return False
-        tail = self._tokenizer.decode(self._recent)
-        return any(s in tail for s in self._strings)
-
-
-class Stops:
-    """Search for the first stop string or stop token of an answer.
-
-    Args:
-        stop: stop strings; empty ones are ignored.
-        exempt: number of leading tokens that are not searched (``Request.min_new_tokens``).
-        tokens: stop tokens.
-        view: decodes all tokens to the text that is searched; default: the tokenizer's.
-        skip_blank: ignore stops in leading blanks.
-        prefix_ids: tokens before the first call of ``find``.
-    """
-
-    def __init__(
-        self,
-        stop: Sequence[str],
-        tokenizer: Tokenizer,
-        exempt: int,
-        *,
-        tokens: Collection[int] = (),
-        view: Callable[[Sequence[int]], str] | None = None,
-        skip_blank: bool = False,
-        prefix_ids: Sequence[int] = (),
-    ) -> None:
-        self._stop = tuple(s for s in stop if s)
-        self._exempt = exempt
-        self._tokens = frozenset(tokens)
-        self._view = view or tokenizer.decode
-        self._skip_blank = skip_blank
-        self._tail = Tail(self._stop, tokenizer)
-        self._tail.push(*prefix_ids)
-
-    def find(self, ids: Sequence[int]) -> str | None:
-        """Text before the first stop, if there is one. Call it after every token."""
-        if not self._stop and not self._tokens:
-            return None
-        self._tail.push(ids[-1])
-        if len(ids) <= self._exempt:
-            return None
-        if ids[-1] in self._tokens and ((text := self._view(ids[:-1])).strip() or not self._skip_blank):
-            return text
-        if not self._tail.hit():
-            return None
-        text = self._view(ids)
-        start = len(text) - len(text.lstrip()) if self._skip_blank else 0
-        if self._exempt:
-            start = max(start, len(self._view(ids[: self._exempt])))
-        places = [at for s in self._stop if (at := text.find(s, start)) >= 0]
-        return text[: min(places)] if places else None
-
-
-def stop_ids(stop: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
-    """Tokens with exactly one of these texts: they stop an answer, and are forbidden before ``min_new_tokens``.
-
-    An official task has the line break's token among the ends of sequence and forbids it as the first one this way
-    (``min_length``). Longer tokens that merely begin with a line break are neither, as in that task.
-    """
-    ids = (tokenizer.encode(s, special=False)[-1:] for s in stop if s)
-    return frozenset(i[0] for i, s in zip(ids, (s for s in stop if s), strict=True) if i and tokenizer.decode(i) == s)
+"""Character that an incomplete UTF-8 sequence decodes to."""
 
 
 class Phase(Enum):
-    """Part of the output that the next token belongs to.
+    """Phase of the output: whether the next token belongs to the reasoning or to the answer.
 
-    OPENING: only blanks so far, or a part of a mark: a block may begin.
+    OPENING: only blanks so far, or an incomplete mark: a block may begin.
     REASONING: inside the block.
     ANSWER: no block has opened, or it is closed.
     """
@@ -133,7 +47,7 @@ class Phase(Enum):
 
 
 class ReasoningTag:
-    """Opening or closing mark of reasoning, as this tokenizer decodes it.
+    """Opening or closing mark of reasoning, as a tokenizer encodes and decodes it.
 
     A tag with a control token never appears in decoded text: it is found by its ids, and ``TaggedText`` represents it
     by a lone surrogate, which decoded text cannot contain.
@@ -145,12 +59,12 @@ class ReasoningTag:
         self.text = stand_in if self.ids else text
         self.plain = tokenizer.decode(self.ids)
 
-    def ends(self, ids: Sequence[int]) -> bool:
-        """Whether the ids end with the tag; False for a tag of text."""
+    def is_suffix_of(self, ids: Sequence[int]) -> bool:
+        """Whether ``ids`` end with this tag. Always False for a tag without control tokens."""
         return bool(self.ids) and list(ids[-len(self.ids) :]) == self.ids
 
     def partial_length(self, ids: Sequence[int]) -> int:
-        """Number of trailing ids that begin an incomplete tag; 0 for a tag of text."""
+        """Number of trailing ids that are the beginning of this tag. Always 0 for a tag without control tokens."""
         for count in range(min(len(self.ids) - 1, len(ids)), 0, -1):
             if list(ids[-count:]) == self.ids[:count]:
                 return count
@@ -158,7 +72,7 @@ class ReasoningTag:
 
 
 class TaggedText:
-    """Decoder of ids that shows the control tokens of some tags."""
+    """Decoder that keeps the control tokens of reasoning tags in the text, as stand-in characters."""
 
     def __init__(self, tokenizer: Tokenizer, tags: Sequence[ReasoningTag]) -> None:
         self._tokenizer = tokenizer
@@ -180,14 +94,14 @@ class TaggedText:
         return "".join([*pieces, self._tokenizer.decode(ids[start:])])
 
     def plain(self, text: str) -> str:
-        """Remove the marks of control tokens from a part of decoded text."""
+        """Replace the stand-ins of tags in decoded text by the text that the tokenizer decodes the tags to."""
         for tag in self._tags:
             text = text.replace(tag.text, tag.plain)
         return text
 
 
 class ReasoningBlock:
-    """Search for the block of reasoning by the rule of ``lbx.engine.reasoning``, in the tail of the output only.
+    """Incremental search for the reasoning block of an answer, as ``lbx.engine.reasoning`` defines it.
 
     Call ``observe`` after every token. Positions in the text are safe to keep: once a mark is complete, no later token
     changes the text up to it.
@@ -196,10 +110,10 @@ class ReasoningBlock:
         opened: the prompt ended in the opening mark.
 
     Attributes:
-        phase: part of the output that the next token belongs to.
+        phase: phase that the next token belongs to.
         is_present: whether there is a block.
-        end: number of tokens when it closed, including the closing mark.
-        tokens: number of tokens in the block, including its marks.
+        end: number of tokens up to the end of the closing mark.
+        tokens: number of tokens in the block, including the marks.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, opened: bool) -> None:
@@ -210,7 +124,7 @@ class ReasoningBlock:
         self._text = TaggedText(tokenizer, (self._opening, self._closing, *header))
         self._marks = ReasoningMarks(self._opening.text, self._closing.text, tuple(tag.text for tag in header))
         self._message_end = header[0] if header else None
-        self._tail = Tail(() if self._closing.ids else (self._closing.text,), tokenizer)
+        self._tail = TokenTail(() if self._closing.ids else (self._closing.text,), tokenizer)
         self._blank = 0  # number of leading tokens known to be blank
         self._leading_text = self._reasoning = ""
         self._answer_at = 0
@@ -221,13 +135,13 @@ class ReasoningBlock:
         self.end = self.tokens = 0
 
     def observe(self, ids: Sequence[int]) -> None:
-        """Update the state by the last token."""
+        """Update the search by the last of ``ids``."""
         if self.closed:
             return
         if self.phase is Phase.OPENING:
             self._look_for_opening(ids)
         self._tail.push(ids[-1])
-        if self._closing.ends(ids) or self._tail.hit():
+        if self._closing.is_suffix_of(ids) or self._tail.may_contain_string():
             text, closing, opening = self._text.decode(ids), self._closing.text, self._opening.text
             start = opening_end(text, opening)
             at = text.find(closing, start)
@@ -244,23 +158,23 @@ class ReasoningBlock:
                 self.end, self.tokens = len(ids), len(ids) - first
 
     def ends_answer(self, ids: Sequence[int]) -> bool:
-        """Whether the last token ends the answer's message; False for answers that are no messages."""
-        return self.closed and self._message_end is not None and self._message_end.ends(ids)
+        """Whether the last token ends the answer's message. Always False for models that write no messages."""
+        return self.closed and self._message_end is not None and self._message_end.is_suffix_of(ids)
 
     def split(self, ids: Sequence[int]) -> tuple[str, str]:
-        """(reasoning, text before the block); requires ``is_present``."""
+        """Return (reasoning, text before the block). Requires ``is_present``."""
         if self.closed:
             return self._words(self._reasoning), self._text.plain(self._leading_text)
         text = self._text.decode(ids)
         return self._words(text[opening_end(text, self._opening.text) :]), ""
 
     def answer(self, ids: Sequence[int]) -> str:
-        """Text after the closing mark, including blanks; requires ``closed``."""
+        """Text after the closing mark, including blanks. Requires ``closed``."""
         return self._text.plain(self._text.decode(ids)[self._answer_at :])
 
     def _words(self, reasoning: str) -> str:
         if header := self._marks.header:
-            reasoning = without_headers(reasoning.replace(self._opening.text, "".join(header[-2:])), self._marks)
+            reasoning = remove_headers(reasoning.replace(self._opening.text, "".join(header[-2:])), self._marks)
         return self._text.plain(reasoning)
 
     def _look_for_opening(self, ids: Sequence[int]) -> None:
@@ -287,11 +201,11 @@ TokenWatch = Callable[[int, "Logits", int], None]
 """Callback for each token: its index in the answer, the logits of its step (shape (vocabulary,)), and the token."""
 
 
-def noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Standard Gumbel noise, one number for each of these token ids (at least one).
+def gumbel_noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Standard Gumbel noise for sampling, one number for each of at least one token ids.
 
-    It depends only on its arguments: not on order, batch, or library versions (numpy promises to keep the bits of
-    Philox, but not the output of its generators).
+    The noise depends only on the arguments: not on order, batch, or library versions (numpy promises to keep the bits
+    of Philox, but not the output of its generators).
     """
 
     digest = hashlib.sha256(f"{seed}\n{key}\n{step}".encode("utf-8", "surrogatepass")).digest()
@@ -302,7 +216,7 @@ def noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.
 
 
 class Sampler:
-    """Chooser of a request's tokens, by its ``sampling`` and ``key``."""
+    """Sampler of an answer's tokens, by the sampling settings and the key of the request."""
 
     def __init__(self, request: Request) -> None:
         self._sampling = request.sampling
@@ -339,11 +253,11 @@ class Sampler:
         import numpy as np
 
         candidates = self._candidate_ids(logits)
-        gumbel = noise(self._sampling.seed, self._key, step, candidates)
+        gumbel = gumbel_noise(self._sampling.seed, self._key, step, candidates)
         return int(candidates[np.argmax(logits[candidates].astype(np.float64) / self._sampling.temperature + gumbel)])
 
     def _candidate_ids(self, logits: Logits) -> NDArray[np.int64]:
-        """Ids that remain after top-k, top-p and min-p, applied one after the other (the order of transformers)."""
+        """Token ids that remain after top-k, top-p and min-p, applied in this order, as in transformers."""
         import numpy as np
 
         sampling = self._sampling
@@ -367,9 +281,9 @@ class Sampler:
 
 
 class _Ending(NamedTuple):
-    """Place at which an answer ends, in tokens after the reasoning, and the number of them that is reported.
+    """End of an answer: number of tokens that belong to the answer, and number of tokens that is reported.
 
-    ``text`` is the text before a stop string; None for the text of all tokens.
+    ``text`` is the text before a stop string, or None for the text of all tokens.
     """
 
     tokens: int
@@ -379,14 +293,14 @@ class _Ending(NamedTuple):
 
 
 class Decoding:
-    """One answer in progress, with its reasoning kept separately.
+    """Decoding of one answer in progress, which separates reasoning from answer.
 
     Without a block of reasoning the answer ends at an end of sequence, a stop string or its budget. As long as only
-    blanks or a part of a mark were generated, a block may still come, and inside it neither counts: an ending found by
-    then is deferred until the next words decide, and applies at its own place if no block comes.
+    blanks or an incomplete mark were generated, a block may still begin, and inside a block stop strings and budget do
+    not end the answer: an ending found by then is deferred until the next words decide.
 
     Args:
-        eos_ids: tokens that end it: end of sequence and end of turn.
+        eos_ids: tokens that end the answer: end of sequence and end of turn.
         watch: callback for each chosen token.
         suppressed_tokens: tokens that are not chosen.
     """
@@ -406,28 +320,28 @@ class Decoding:
         controls = tokenizer.hidden_tokens if request.stop else {}  # never seen in a text
         self._eos_ids = frozenset(eos_ids) | {controls[stop] for stop in request.stop if stop in controls}
         self._block = ReasoningBlock(tokenizer, opened=request.opens_reasoning)
-        self._stop_tokens = stop_ids(request.stop_tokens, tokenizer)
-        self._stop = Stops(request.stop, tokenizer, request.min_new_tokens, tokens=self._stop_tokens)
-        stops = self._stop_tokens | stop_ids(request.stop, tokenizer) if request.min_new_tokens else frozenset()
+        self._stop_tokens = stop_token_ids(request.stop_tokens, tokenizer)
+        self._stop = StopSearch(request.stop, tokenizer, request.min_new_tokens, tokens=self._stop_tokens)
+        stops = self._stop_tokens | stop_token_ids(request.stop, tokenizer) if request.min_new_tokens else frozenset()
         self._endings = self._eos_ids | stops
         self._first_endings = self._eos_ids | {i for i in stops if tokenizer.decode([i]).strip()}
         self._sampler = Sampler(request)
         self._all_ids: list[int] = []  # every token, in order
         self._ids: list[int] = []  # counted ones: without an ending token, cut back to a deferred ending
         self._first: int | None = None  # tokens before the first word of an answer that follows its reasoning
-        self._answer_stop: Stops | None = None
+        self._answer_stop: StopSearch | None = None
         self._deferred_ending: _Ending | None = None
         self._ending: _Ending | None = None
 
     def take(self, logits: Logits) -> int | None:
-        """Choose the next token. None: the answer has ended; otherwise the token to feed to the model."""
+        """Choose the next token and return the token to feed to the model, or None if the answer has ended."""
         token = self._sampler.choose(logits, len(self._ids), self._forbidden())
         if self._watch:
             self._watch(len(self._all_ids), logits, token)
         return token if self.push(token) else None
 
     def push(self, token: int) -> bool:
-        """Add a token; False when the answer has ended with it."""
+        """Add a token. Returns False if the answer has ended."""
         self._all_ids.append(token)
         if token in self._eos_ids or self._block.ends_answer(self._all_ids):
             self._end(self._deferred_ending or _Ending(len(self._ids), len(self._ids), None, "stop"))
@@ -451,7 +365,7 @@ class Decoding:
         return self._all_ids
 
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:
-        """Answer so far, with the given figures."""
+        """Completion of the answer so far, with the given counts and times."""
         count = len(self._ids)
         ending = self._ending or self._deferred_ending or _Ending(count, count, None, "length")
         answer = Completion(
@@ -524,7 +438,7 @@ class Decoding:
             if not text.rstrip(INCOMPLETE_CHARACTER).strip():
                 return None
             exempt = self._request.min_new_tokens
-            self._answer_stop = Stops(
+            self._answer_stop = StopSearch(
                 self._request.stop,
                 self._tokenizer,
                 self._first + exempt if exempt else 0,
@@ -536,7 +450,7 @@ class Decoding:
         return self._answer_stop.find(self._ids)
 
     def _forbidden(self) -> frozenset[int]:
-        """Tokens forbidden next: suppressed ones, and endings among the answer's first ``min_new_tokens`` tokens."""
+        """Tokens that must not come next: suppressed tokens, and endings before ``min_new_tokens`` tokens."""
         always, first = self._suppressed_tokens
         suppressed = always if self._all_ids else always | first
         least, block = self._request.min_new_tokens, self._block
@@ -548,7 +462,7 @@ class Decoding:
 
 
 def check_fits(request: Request, window: int) -> None:
-    """Raise PromptError where prompt and answer together exceed the context window, or the prompt is empty."""
+    """Raise PromptError if prompt and answer together exceed the context window, or the prompt is empty."""
     prompt, new, thinking = len(request.token_ids), request.max_new_tokens, request.thinking_tokens
     if prompt + thinking + new > window:
         reasoning = f" and its reasoning {thinking}" if thinking else ""

@@ -6,11 +6,11 @@ A ``LocalBackend`` has a tokenizer and a ``SequenceMemory`` where ``lbx.engine.b
 Two questions about one document, which is computed and stored once:
 
     memory = backend.sequences()
-    memory.extend([Extend(0, document, wants_logits=False)])  # prefill, at most ``max_step`` tokens per call
+    memory.extend([SequenceExtension(0, document, wants_logits=False)])  # prefill, at most ``max_step`` tokens per call
     memory.fork(0, len(document), targets=[1, 2])
-    rows = memory.extend([Extend(1, question_a, wants_logits=True), Extend(2, question_b, wants_logits=True)])
-    rows = memory.extend([Extend(n, [int(row.argmax())], True) for n, row in enumerate(rows, 1)])  # decode, batched
-    memory.drop(1)
+    rows = memory.extend([SequenceExtension(1, question_a, wants_logits=True), SequenceExtension(2, question_b,
+    wants_logits=True)]) rows = memory.extend([SequenceExtension(n, [int(row.argmax())], True) for n, row in
+    enumerate(rows, 1)])  # decode, batched memory.drop(1)
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 
 MIN_SEQUENCES = 3
-"""Two for the trunk and its cut, one for an answer."""
+"""Minimum number of sequences: two for the trunk and its cut, one for an answer."""
 NO_LIMIT = 2**62
 NEVER_EXTENDS = -1
 ONE_BY_ONE_LIMIT = 256
-"""``follow_limit`` of models that extend sequences by single tokens: this many take about as long as a document."""
+"""``follow_limit`` of models that extend sequences by single tokens. So many tokens take as long as a document."""
 NO_CROSS_ATTENTION = 2**62
 """``pass_price`` of memories with sequences that attend only to their own cells."""
 
 
 class MemoryFullError(BackendError):
-    """Fewer cells are free than needed; no sequence has changed."""
+    """Too few cells are free for an operation. No sequence has changed."""
 
 
-class Extend(NamedTuple):
-    """New tokens of one sequence in a pass.
+class SequenceExtension(NamedTuple):
+    """Extension of one sequence by new tokens, computed in a pass.
 
     Attributes:
         sequence: 0 <= sequence < ``SequenceMemory.max_sequences``.
@@ -58,8 +58,8 @@ class Extend(NamedTuple):
     wants_logits: bool
 
 
-class BulkExtend(Extend):
-    """Tokens that are among a prompt's ``bulk_tokens``, without logits."""
+class BulkExtension(SequenceExtension):
+    """Extension by tokens that are among a prompt's ``bulk_tokens``, without logits."""
 
     __slots__ = ()
 
@@ -73,10 +73,10 @@ def bulk_tokens(length: int, bulk: int) -> int:
     return (length - 1) // bulk * bulk if bulk else 0
 
 
-def check_items(items: Sequence[Extend], max_sequences: int, max_step: int) -> int:
-    """Check the items of a pass and return its number of tokens. Raises ValueError like ``SequenceMemory.extend``."""
+def check_extensions(items: Sequence[SequenceExtension], max_sequences: int, max_step: int) -> int:
+    """Check the extensions of a pass, and return their number of tokens. Raises ValueError like ``extend``."""
     for item in items:
-        check_number(item.sequence, max_sequences)
+        check_sequence(item.sequence, max_sequences)
         if not len(item.tokens):
             raise ValueError(f"sequence {item.sequence} has no new tokens")
     if len({item.sequence for item in items}) < len(items):
@@ -87,33 +87,34 @@ def check_items(items: Sequence[Extend], max_sequences: int, max_step: int) -> i
     return tokens
 
 
-def check_number(sequence: int, max_sequences: int) -> None:
+def check_sequence(sequence: int, max_sequences: int) -> None:
     if not 0 <= sequence < max_sequences:
         raise ValueError(f"sequence {sequence} is out of range: there are {max_sequences} sequences")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraits:
-    """Abilities and costs of a memory that the scheduler plans with.
+    """Traits of a sequence memory: abilities and costs that the scheduler plans with.
 
     Attributes:
         cheap_cells: cells that a token may attend to before attention costs as much as the rest of the model: 6 x
             hidden size.
-        pass_price: fixed cost of a pass, in (token, cell) pairs: the tokens that take as long, times ``cheap_cells``.
-            Compared with the pairs of tokens and other sequences' masked cells that a larger batch attends to.
+        pass_price: fixed cost of a pass, in (token, cell) pairs: the number of tokens that cost the same, times
+            ``cheap_cells``. Compared with the pairs of tokens and other sequences' masked cells that a larger batch
+            attends to.
         grain: cells per block; a sequence owns whole blocks, and full blocks can be shared.
         forks_anywhere: whether a fork may share any prefix of its source, rather than its whole length only.
         trunks: number of sequences for prefixes of prompts; the others are for answers. If sequences fork
             anywhere, two of them take turns: one is cut back by forking its prefix into the other.
         copies: whether a fork copies its cells instead of sharing them.
-        follow_limit: most tokens by which a stored prefix is worth extending, for models that extend token by token;
-            ``NEVER_EXTENDS`` if prompts cannot share prefixes.
+        follow_limit: maximum number of tokens by which a stored prefix is worth extending, for models that extend token
+            by token; ``NEVER_EXTENDS`` if prompts cannot share prefixes.
         long_from: prompts with more tokens are computed differently from their first token on (longrope).
-        bulk: a prompt's tokens up to the last multiple of this are computed by other kernels than the rest
-            (``BulkExtend``), which round differently; 0: all by the same.
-        is_exact: whether a prompt's logits are those of the prompt by itself, to the bit. Prompts then only share
-            tokens that both compute in bulk, or neither.
-        single_reason: why prompts cannot share prefixes, a clause; None if they can.
+        bulk: a prompt's tokens up to the last multiple of ``bulk`` are computed by other kernels than the rest
+            (``BulkExtension``), which round differently; 0: the same kernels compute all tokens.
+        is_exact: whether a prompt's logits equal those of the prompt computed alone, to the bit. Prompts then only
+            share tokens that both compute in bulk, or neither.
+        single_reason: why prompts cannot share prefixes, a clause, or None if they can.
     """
 
     cheap_cells: int
@@ -130,14 +131,14 @@ class MemoryTraits:
 
     @property
     def resumes(self) -> bool:
-        """Whether a preempted answer can be prefilled again at the cost of a few passes."""
+        """Whether a preempted answer can resume: be prefilled again at the cost of a few passes."""
         return self.forks_anywhere and not self.copies and self.follow_limit == self.long_from == NO_LIMIT
 
 
 class SequenceMemory(Protocol):
-    """KV memory of a model with at least ``MIN_SEQUENCES`` sequences; forks share their tokens' cells.
+    """KV memory of a model, for at least ``MIN_SEQUENCES`` sequences. A fork shares the cells of its source.
 
-    A sequence is a small number. It starts empty or as a fork of another one.
+    Sequences are numbered from 0. A sequence starts empty, or as a fork of another sequence.
     """
 
     @property
@@ -148,7 +149,7 @@ class SequenceMemory(Protocol):
 
     @property
     def max_cells(self) -> int:
-        """Capacity in tokens, shared tokens counted once."""
+        """Capacity in tokens, with shared tokens counted once."""
         ...
 
     @property
@@ -156,22 +157,22 @@ class SequenceMemory(Protocol):
 
     @property
     def max_step(self) -> int:
-        """Most tokens of one ``extend``, all sequences together."""
+        """Maximum number of tokens of one ``extend``, all sequences together."""
         ...
 
     def fit(self, cells: int) -> None:
-        """Limit the cells in use until the next call, which may make passes faster. No effect unless empty."""
+        """Limit the cells in use until the next ``fit``, which may make passes faster. No effect on a memory in use."""
         ...
 
     def length(self, sequence: int) -> int:
-        """Tokens of a sequence; 0 if it was dropped or never started."""
+        """Number of tokens of a sequence, or 0 if the sequence was dropped or never started."""
         ...
 
-    def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
+    def extend(self, items: Sequence[SequenceExtension]) -> list[Logits | None]:
         """Append tokens to sequences in one pass of the model.
 
         Returns:
-            For each item a copy of the logits after its last token, shape (vocabulary,), or None if not wanted.
+            For each item a copy of the logits after the last token, shape (vocabulary,), or None if not wanted.
 
         Raises:
             ValueError: an item is empty, two items name one sequence, or there are more than ``max_step`` tokens.
@@ -181,7 +182,7 @@ class SequenceMemory(Protocol):
         ...
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
-        """Replace the targets by the source's first ``length`` tokens, sharing their cells.
+        """Replace the target sequences by the first ``length`` tokens of the source, sharing cells.
 
         Raises:
             ValueError: the source is shorter, or is a target.
@@ -190,7 +191,7 @@ class SequenceMemory(Protocol):
         ...
 
     def drop(self, sequence: int) -> None:
-        """Remove a sequence and free the cells that no other one shares; no effect on an empty one."""
+        """Remove a sequence, and free the cells that no other sequence shares. No effect on an empty sequence."""
         ...
 
 
@@ -199,15 +200,16 @@ class SuppressedTokens(NamedTuple):
     ``generate``.
 
     Attributes:
-        first: excluded as the first token only.
+        token_ids: excluded at every position.
+        first_token_ids: excluded as the first token only.
     """
 
-    always: frozenset[int] = frozenset()
-    first: frozenset[int] = frozenset()
+    token_ids: frozenset[int] = frozenset()
+    first_token_ids: frozenset[int] = frozenset()
 
     def settings(self) -> dict[str, list[int]]:
-        """Entries for ``BackendInfo.settings``."""
-        names = {"suppress_tokens": self.always, "begin_suppress_tokens": self.first}
+        """Suppressed tokens as JSON, for ``BackendInfo.settings``."""
+        names = {"suppress_tokens": self.token_ids, "begin_suppress_tokens": self.first_token_ids}
         return {name: sorted(ids) for name, ids in names.items() if ids}
 
 
@@ -220,25 +222,26 @@ class BackendInfo:
 
     Attributes:
         name: "llamacpp", "hf" or "scripted".
-        version: of the library, e.g. "llama-cpp-python 0.3.36".
-        model: name in reports.
+        version: name and version of the library, e.g. "llama-cpp-python 0.3.36".
+        model: name of the model in reports.
         context_window: tokens of prompt and answer together.
         settings: every option that can change an output (dtype, threads, flash attention, cache types ...).
         hardware: CPU variant, GPU name, threads ...; recorded, not part of the run's identity.
-        declared_context: context window that the model's files declare, in tokens; 0 if they declare none.
-        default_sampling: recommendation in the model's files.
-        weights_bytes: memory of the weights; None if they are not on this machine.
-        kv_bytes_per_token: memory of a token in the cache; None if it is not constant: recurrent and hybrid models,
+        declared_context: context window that the model's files declare, in tokens, or 0 if they declare none.
+        default_sampling: sampling settings recommended in the model's files.
+        weights_bytes: memory of the weights, or None if they are not on this machine.
+        kv_bytes_per_token: memory of a token in the cache, or None if it is not constant: recurrent and hybrid models,
             caches that keep less of some layers.
         kv_cells: capacity of the cache in tokens.
         on_gpu: whether weights or cache are in a GPU's memory.
-        is_split: whether they are partly there and partly in RAM.
-        free_gpu_bytes: memory of all GPUs that was free before the model was loaded; None if its library cannot tell.
+        is_split: whether weights and cache are partly on a GPU and partly in RAM.
+        free_gpu_bytes: memory of all GPUs that was free before the model was loaded, or None if its library cannot
+            tell.
         shares_weights: whether processes on one machine share the weights in memory.
         counts_tokens: False if there is no tokenizer, and prompts are counted in characters.
         wraps_prompts: whether the server applies the chat template.
-        suppressed_tokens: of a ``LocalBackend``; servers apply their own.
-        notes: remarks on how answers are computed, for whoever starts a run, a sentence each.
+        suppressed_tokens: tokens that a ``LocalBackend`` never chooses; servers apply their own.
+        notes: sentences on how answers are computed, shown at the start of a run.
     """
 
     name: str
@@ -263,12 +266,12 @@ class BackendInfo:
 
     @property
     def knows_prompt_tokens(self) -> bool:
-        """Whether the tokens in a request are all that the model reads."""
+        """Whether the model reads exactly the tokens in a request."""
         return self.counts_tokens and not self.wraps_prompts
 
 
 class _BackendBase(Protocol):
-    """Loaded model."""
+    """What local and remote backends share: description, tokenizer, closing."""
 
     @property
     def info(self) -> BackendInfo: ...
@@ -278,17 +281,17 @@ class _BackendBase(Protocol):
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Tokens that end an answer: end of sequence and end of turn; empty if the backend does not decode here."""
+        """Tokens that end an answer: end of sequence and end of turn. Empty if lbx does not decode the answers."""
         ...
 
     def close(self) -> None:
-        """Free the model's memory. The backend is unusable afterwards."""
+        """Free the model's memory. The backend cannot be used afterwards."""
         ...
 
 
 @runtime_checkable
 class LocalBackend(_BackendBase, Protocol):
-    """A model that computes in this process."""
+    """Backend that computes a model in this process."""
 
     def sequences(self) -> SequenceMemory:
         """Return the KV memory of the model, the same object at each call.
@@ -300,17 +303,17 @@ class LocalBackend(_BackendBase, Protocol):
 
 
 CompletionResult = Completion | PromptError | BackendError
-"""Completion of a request, or its error."""
+"""Completion of a request, or the error that the request failed with."""
 
 
 @runtime_checkable
 class AnsweringBackend(_BackendBase, Protocol):
-    """A server, or a script, that returns answers."""
+    """Backend that returns whole answers: a model server, or a scripted table."""
 
     def generate_many(
         self, requests: Sequence[Request], *, one_by_one: bool = False
     ) -> Iterator[tuple[int, CompletionResult]]:
-        """Yields (index, result) as answers arrive, each index once.
+        """Request answers, and yield (index, result) as they arrive, each index once.
 
         Args:
             one_by_one: request an answer only after the previous one has arrived.
@@ -321,7 +324,7 @@ class AnsweringBackend(_BackendBase, Protocol):
         ...
 
     def takes_system(self) -> bool:
-        """Whether the server accepts system messages; only for ``BackendInfo.wraps_prompts``."""
+        """Whether the server accepts system messages. Only called if ``BackendInfo.wraps_prompts``."""
         ...
 
 

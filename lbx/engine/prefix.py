@@ -1,8 +1,8 @@
-"""Prefix tree of the prompts, and the rule by which prompts join a batch. Pure arithmetic, without a model.
+"""Prefix tree of prompts, and the decision when a prompt joins a batch. Pure arithmetic, without a model.
 
 The tree is walked so that every distinct prefix is computed once. In sorted order a prompt shares more with the
-previous prompt than with any earlier one, so one sequence, the trunk, is enough: for each prompt it is cut back to the
-prefix shared with the previous prompt and extended by the prefix shared with the next; the rest of the prompt is a
+previous prompt than with any earlier prompt, so one sequence, the trunk, is enough: for each prompt it is cut back to
+the prefix shared with the previous prompt and extended by the prefix shared with the next; the rest of the prompt is a
 branch. If sequences cannot be cut back, snapshots of the trunk are kept at the lengths that are needed again
 (``PrefixPlan.rewind_lengths``). ``Admission`` is used by the batch (``batching``) and by its forecast (``forecast``).
 """
@@ -23,10 +23,10 @@ _TOKEN_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One prompt in the order of computation; all counts are of its first tokens.
+    """Branch of the prefix tree: one prompt in the order of computation. Counts are numbers of leading tokens.
 
     Attributes:
-        index: of the prompt in the given list.
+        index: index of the prompt in the given list.
         length: tokens of the prompt.
         shared_with_previous: tokens in common with the previous prompt.
         reused_tokens: tokens already in the trunk.
@@ -43,10 +43,10 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class PrefixPlan:
-    """Branches in the order of computation.
+    """Plan of the prefix tree: the branches in the order of computation.
 
     Attributes:
-        tree_tokens: nodes of the prefix tree, the least number of tokens that all prompts take.
+        tree_tokens: number of nodes of the prefix tree: the least number of tokens to compute for all prompts.
     """
 
     branches: tuple[Branch, ...]
@@ -54,11 +54,11 @@ class PrefixPlan:
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens computed for all prompts: the tree's, and one more for each prompt that is a prefix of another."""
+        """Number of tokens computed: the tree's, and one more for each prompt that is a prefix of another prompt."""
         return sum(branch.length - branch.reused_tokens for branch in self.branches)
 
     def rewind_lengths(self) -> list[tuple[int, ...]]:
-        """Lengths that the trunk is cut back to after each branch, longest first."""
+        """Lengths to which the trunk is cut back after each branch, the longest first."""
         branches: list[tuple[int, ...]] = [()]
         for branch in reversed(self.branches[1:]):
             branches.append(
@@ -70,18 +70,19 @@ class PrefixPlan:
 def plan_prefixes(
     prompts: Sequence[Sequence[int] | bytes], follow_limit: int = NO_LIMIT, long_from: int = NO_LIMIT, bulk: int = 0
 ) -> PrefixPlan:
-    """Order prompts, given as ids or packed, so that neighbours share most. The order of equal prompts is kept.
+    """Order prompts so that neighbours share the longest prefixes. The order of equal prompts is kept.
 
     Args:
-        follow_limit: prompts with more tokens than this after a common prefix do not share it.
-        long_from: prompts with more tokens than this only share prefixes that are longer than this, too.
-        bulk: prompts only share tokens that both compute in bulk, or neither: those are different nodes of the tree.
+        prompts: token ids, or tokens packed by ``pack_tokens``.
+        follow_limit: prompts with more than ``follow_limit`` tokens after a common prefix do not share the prefix.
+        long_from: prompts with more than ``long_from`` tokens only share prefixes that are also longer.
+        bulk: prompts only share tokens that both compute in bulk, or neither does.
             All limits are as in ``lbx.engine.model.MemoryTraits``.
 
     Raises:
         ValueError: a prompt is empty.
     """
-    packed = [pack(prompt) for prompt in prompts]
+    packed = [pack_tokens(prompt) for prompt in prompts]
     if not all(packed):
         raise ValueError("a prompt has no token")
     bulks = [bulk_tokens(len(prompt) // _TOKEN_BYTES, bulk) for prompt in packed]
@@ -106,14 +107,14 @@ def plan_prefixes(
     return PrefixPlan(tuple(branches), sum(lengths) - sum(shared_with_previous[: len(lengths)]))
 
 
-def pack(prompt: Sequence[int] | bytes) -> bytes:
-    """Tokens as bytes in the same sort order, in a ninth of the memory; packed prompts are returned unchanged."""
+def pack_tokens(prompt: Sequence[int] | bytes) -> bytes:
+    """Pack token ids into bytes with the same sort order and a ninth of the memory. Packed prompts stay unchanged."""
     return prompt if isinstance(prompt, bytes) else np.asarray(prompt, dtype=">u4").tobytes()
 
 
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+def common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:
     """Number of leading tokens that two prompts share."""
-    return _common_length(pack(first), pack(second))
+    return _common_length(pack_tokens(first), pack_tokens(second))
 
 
 def _common_length(first: bytes, second: bytes) -> int:
@@ -131,18 +132,18 @@ _MIN_EXPECTED_LENGTH = 64
 
 @dataclass(frozen=True, slots=True)
 class DecodeCapacity:
-    """Limits of decoding on a backend.
+    """Capacity of a backend for decoding, as the scheduler and the forecast use it.
 
     Attributes:
-        answers: number of answers decoded together.
+        max_answers: limit of answers decoded together.
         cells: capacity of the memory in tokens.
         pass_price, grain, follow_limit: as in ``lbx.engine.model.MemoryTraits``.
-        step: tokens per pass; 0 if prefixes are not reused.
+        step: maximum number of tokens per pass, or 0 if prefixes are not reused.
         copied_cells: cells that copies of sequences may take.
         resumes: whether prompts are admitted by expected answer lengths, see ``MemoryTraits.resumes``, or by budgets.
     """
 
-    answers: int
+    max_answers: int
     cells: int
     pass_price: int
     step: int
@@ -153,7 +154,7 @@ class DecodeCapacity:
 
 
 def decode_capacity(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapacity:
-    """Derive the decode limits of a memory."""
+    """Derive the decoding capacity from a memory. Without batching, answers are decoded one by one."""
     traits = memory.traits
     together = max(1, min(memory.max_sequences - traits.trunks, memory.max_step))
     return DecodeCapacity(
@@ -169,7 +170,7 @@ def decode_capacity(memory: SequenceMemory, *, batching: bool = True) -> DecodeC
 
 
 class AnswerLengths:
-    """Expected answer lengths, from the answers that have ended. Reasoning seldom takes its whole budget."""
+    """Predictor of answer lengths, from the answers that have ended. Reasoning seldom takes the whole budget."""
 
     def __init__(self) -> None:
         self._lengths: list[int] = []  # in rising order
@@ -180,10 +181,10 @@ class AnswerLengths:
         self._sums = [*accumulate(reversed(self._lengths))][::-1]
 
     def expected_length(self, n_tokens: int, budget: int) -> int:
-        """Expected length of an answer with ``n_tokens`` tokens and a budget of ``budget``.
+        """Predicted final length of an answer that consists of ``n_tokens`` tokens so far, at most ``budget``.
 
-        The mean of all longer answers; if there are few, twice ``n_tokens``, and at least ``_MIN_EXPECTED_LENGTH`` and
-        an eighth of the budget.
+        The mean length of all longer answers, or, if they are few, twice ``n_tokens``, but at least
+        ``_MIN_EXPECTED_LENGTH`` and an eighth of the budget. Always more than ``n_tokens``.
         """
         at = bisect_right(self._lengths, n_tokens)
         longer = len(self._lengths) - at
@@ -197,11 +198,11 @@ class AnswerLengths:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Rule by which prompts join the answers that are being decoded. Prompts are identified by their order.
+    """Admission of prompts to the answers that are being decoded. Prompts are identified by their order.
 
     Attributes:
         shared_tokens: leading tokens shared with the previous prompt.
-        lengths: expected answer lengths; None: the budgets.
+        lengths: predictor of answer lengths; None predicts the budgets.
     """
 
     capacity: DecodeCapacity
@@ -219,11 +220,11 @@ class Admission:
         answer_tokens: int = 0,
         reused_tokens: int | None = None,
     ) -> bool:
-        """Whether joining pays and the memory is likely to fit all answers until they end.
+        """Whether a prompt may join: it is worth the cost, and the memory probably suffices until all answers end.
 
         Args:
             tokens_by_prompt: {prompt: tokens of its answer so far} of the answers that are being decoded.
-            used: cells in use once these prompts are prefilled.
+            used: number of cells in use once the prompts in ``tokens_by_prompt`` are prefilled.
             answer_tokens: tokens of the prompt's own answer if it was preempted.
             reused_tokens: leading tokens of the prompt that are in the memory; None: its shared tokens.
         """
@@ -232,7 +233,7 @@ class Admission:
         if reused_tokens is None:
             reused_tokens = self.shared_tokens[position]
         return (
-            len(tokens_by_prompt) < self.capacity.answers
+            len(tokens_by_prompt) < self.capacity.max_answers
             and self._is_worth_joining(position, tokens_by_prompt, used, answer_tokens, reused_tokens)
             and self._cells({**tokens_by_prompt, position: answer_tokens}) <= self.capacity.cells
         )
@@ -242,13 +243,13 @@ class Admission:
         return min(self.shared_tokens[first + 1 : second + 1])
 
     def expected_tokens(self, position: int, answer_tokens: int = 0) -> int:
-        """Expected tokens of a prompt and its answer, given ``answer_tokens`` answer tokens so far."""
+        """Expected number of tokens of a prompt and its answer, given ``answer_tokens`` answer tokens so far."""
         return self.prompt_tokens[position] + self._answer_length(position, answer_tokens)
 
-    def most_cells(self) -> int:
-        """Most cells in use at once with whole budgets: of all prompts, or of the largest if they run one by one."""
+    def peak_cells(self) -> int:
+        """Peak number of cells in use if every answer takes its whole budget."""
         with_budgets = replace(self, lengths=None)
-        if self.capacity.answers == 1:
+        if self.capacity.max_answers == 1:
             return max(with_budgets._cells({position: 0}) for position in range(len(self.prompt_tokens)))
         return min(with_budgets._cells(dict.fromkeys(range(len(self.prompt_tokens)), 0)), self.capacity.cells)
 
@@ -278,17 +279,17 @@ class Admission:
 def is_worth_joining(
     *, new: int, budget: int, foreign_cells: int, growing: Sequence[int], max_step: int, pass_price: int
 ) -> bool:
-    """Whether a prompt should join the answers that are being decoded, rather than wait until some have ended.
+    """Whether a prompt should join the answers that are being decoded, rather than wait until an answer has ended.
 
     A batch takes fewer passes, each with a fixed price. In return every token of a pass attends to every cell in use,
     also to masked cells of other sequences: n answers cost n x n times their own cells. Waiting prompts share passes
     later, too, so joining pays as long as it makes all of them cheaper, which saves 2 / (n + 1) of the shared passes.
 
     Args:
-        new: tokens of the prompt that must be computed.
-        budget: tokens that its answer may take.
-        foreign_cells: cells in use that the prompt does not share.
-        growing: remaining tokens of each answer that is being decoded, at least one.
+        new: number of the prompt's tokens that must be computed.
+        budget: maximum number of tokens of the prompt's answer.
+        foreign_cells: number of cells in use that the prompt does not share.
+        growing: remaining tokens of each answer that is being decoded, for at least one answer.
         max_step: tokens per pass.
         pass_price: as in ``lbx.engine.model.MemoryTraits``.
     """

@@ -1,4 +1,4 @@
-"""Turn prompts into tokens: chat wrapping, truncation, one BOS."""
+"""Conversion of prompts into requests: chat template, truncation, encoding with one BOS."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _IDS: dict[int, int] = {}
 class _CutText:
     """Prompt text after truncation, with its original and removed numbers of tokens.
 
-    Uncut texts have their ``ids``; for cut ones, ``at`` is the place of the cut in the text.
+    ``ids`` are the tokens of an uncut text, ``cut_at`` is the index of the cut in a cut text.
     """
 
     text: str
     original_tokens: int
-    lost_tokens: int = 0
+    removed_tokens: int = 0
     ids: tuple[int, ...] = ()
-    at: int = 0
+    cut_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """Division of the context window, in tokens."""
+    """Division of the context window into prompt, reasoning and answer, in tokens."""
 
     window: int
     answer: int
     reasoning: int
 
     @property
-    def room(self) -> int:
+    def prompt_tokens(self) -> int:
         return self.window - self.answer - self.reasoning
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class _Budget:
         return f"the context window is {self.window} tokens, including {self.answer} for the answer{reasoning}"
 
     def remedy(self, needed: int) -> str:
-        """Sentence that helps a prompt of ``needed`` tokens; a shorter answer only if that suffices."""
+        """Sentence on what would make a prompt of ``needed`` tokens fit."""
         fewer = " or fewer new tokens" if needed < self.window - self.reasoning else ""
         return f"Use a larger context window{fewer}."
 
@@ -61,8 +61,8 @@ class _Limit:
     """Maximum number of tokens of a prompt.
 
     Attributes:
-        source: clause that says what sets it; "" for the context window.
-        remedy: sentence that says how to raise it; "" for the context window.
+        source: clause on the origin of the limit, or "" for the context window.
+        remedy: sentence on how to raise the limit, or "" for the context window.
     """
 
     tokens: int
@@ -70,10 +70,10 @@ class _Limit:
     remedy: str = ""
 
     def explain(self, needed: int, budget: _Budget) -> tuple[str, str]:
-        """Clause on what allows fewer than ``needed`` tokens, and sentences on the remedy."""
+        """Return a clause on the limits that ``needed`` tokens exceed, and sentences on the remedy."""
         if not self.source:
             return str(budget), budget.remedy(needed)
-        if needed <= budget.room:
+        if needed <= budget.prompt_tokens:
             return self.source, self.remedy
         return f"{self.source}, and {budget}", f"{self.remedy} {budget.remedy(needed)}"
 
@@ -84,7 +84,7 @@ class ReadPrompt:
 
     Attributes:
         text: includes the chat template.
-        cut_at: place in the text of a removed part; None for uncut texts.
+        cut_at: index in ``text`` at which truncation removed text, or None for uncut texts.
     """
 
     request: Request
@@ -98,13 +98,13 @@ class Prompter:
     Args:
         context_window: tokens that prompt and answer share.
         template: chat template, or None to feed every prompt as plain text.
-        max_prompt_tokens: limit that replaces the benchmark's own, before chat wrapping.
-        max_new_tokens: answer budget that replaces the benchmark's own.
+        max_prompt_tokens: limit of prompts before chat wrapping, in place of the benchmark's own.
+        max_new_tokens: answer budget in place of the benchmark's own.
         thinking_tokens: extra budget for reasoning; 0 means one budget for reasoning and answer. Bare prompts
-            (``Prompt.chat`` False) never get it, since only templates make a model think. Nor do prompts with their own
-            budget for both.
+            (``Prompt.chat`` False) never get it, since only templates make a model think, nor do prompts with
+            ``has_shared_budget``.
         stop: strings that end every answer, in addition to the benchmark's own.
-        sends_system: for servers that wrap prompts: whether they take system messages.
+        sends_system: for servers that wrap prompts: whether they accept system messages.
         sends_turns: whether a server wraps prompts, which then takes a conversation as messages.
     """
 
@@ -133,25 +133,25 @@ class Prompter:
         self._controls = frozenset(tokenizer.control_tokens.values())
 
     def request(self, key: SampleKey, prompt: Prompt, sampling: Sampling) -> Request:
-        """Encode a prompt, truncated by the benchmark's rule if it is too long.
+        """Encode a prompt, truncated by the benchmark's method if the prompt is too long.
 
         Raises:
-            PromptError: the rule forbids truncation, or would remove the whole document.
+            PromptError: the method forbids truncation, or would remove the whole document.
         """
         return self.read(key, prompt, sampling).request
 
     def read(self, key: SampleKey, prompt: Prompt, sampling: Sampling) -> ReadPrompt:
-        """Encode a prompt like ``request``, and keep its text."""
+        """Encode a prompt like ``request``, and return the request with the text that the model reads."""
         answer = self._max_new_tokens or prompt.max_new_tokens
-        has_own_budget = prompt.chat and not prompt.budget_for_both
+        has_own_budget = prompt.chat and not prompt.has_shared_budget
         budget = _Budget(self._window, answer, self._thinking_tokens if has_own_budget else 0)
         placement = self._wrapper.system_place(prompt.system, chat=prompt.chat)
         if placement == "text":
-            prompt = prompt.system_in_text
+            prompt = prompt.with_system_in_text
         if not (prompt.chat and self._takes_turns):
-            prompt = prompt.in_one_message
+            prompt = prompt.with_turns_in_text
         if not prompt.chat or self._template is None:
-            prompt = prompt.prefix_in_text
+            prompt = prompt.with_prefix_in_text
         cut, wrapped, ids = self._fit(key, prompt, budget)
         marks = self._tokenizer.reasoning_marks
         more_stops = [*self._stop, *([marks.end] if marks.end and prompt.chat else [])]
@@ -172,18 +172,18 @@ class Prompter:
             min_new_tokens=prompt.min_new_tokens,
             sampling=sampling,
             original_tokens=cut.original_tokens + self._turn_tokens(prompt),
-            truncated=cut.lost_tokens > 0,
-            tokens_cut=cut.lost_tokens,
-            kept=cut.text if cut.lost_tokens else "",
+            truncated=cut.removed_tokens > 0,
+            tokens_cut=cut.removed_tokens,
+            kept=cut.text if cut.removed_tokens else "",
             bos_tokens=bos_tokens,
             prompt_sha256=sha256_text(wrapped.text),
-            opens_reasoning=opens_reasoning(wrapped.tail.removesuffix(prompt.answer_prefix), marks),
+            opens_reasoning=opens_reasoning(wrapped.text_after_user.removesuffix(prompt.answer_prefix), marks),
             thinking_tokens=budget.reasoning,
             system=prompt.system if self._template is None else "",
             turns=prompt.turns if self._template is None else (),
             system_place=placement,
         )
-        cut_at = wrapped.begin + min(cut.at, len(wrapped.content)) if cut.lost_tokens else None
+        cut_at = wrapped.user_start + min(cut.cut_at, len(wrapped.user_text)) if cut.removed_tokens else None
         return ReadPrompt(request, wrapped.text, cut_at)
 
     def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_CutText, ChatPrompt, list[int]]:
@@ -196,7 +196,7 @@ class Prompter:
             limit = _Limit(tokens, source, "Use a larger context window, or set --max-prompt-tokens.")
         else:
             around = self._template is not None or prompt.system or prompt.turns
-            limit = _Limit(budget.room - (self._read_tokens(prompt, "") if prompt.chat and around else 0))
+            limit = _Limit(budget.prompt_tokens - (self._read_tokens(prompt, "") if prompt.chat and around else 0))
         cut = _CutText(prompt.text, original_tokens=0)
         for _ in range(_MAX_CUTS):
             cut = self._truncate(prompt, limit, budget)
@@ -204,10 +204,10 @@ class Prompter:
             wrapped = self._wrap(prompt, cut.text)
             alone = not chat and not prompt.system and not prompt.turns
             ids = list(cut.ids) if cut.ids and alone else self._wrapper.encode(wrapped)
-            if len(ids) <= budget.room:
+            if len(ids) <= budget.prompt_tokens:
                 return cut, wrapped, ids
             # Text decoded from a cut may encode to a few tokens more than were kept: cut those too.
-            limit = _Limit(min(limit.tokens, cut.original_tokens) - (len(ids) - budget.room))
+            limit = _Limit(min(limit.tokens, cut.original_tokens) - (len(ids) - budget.prompt_tokens))
         raise PromptError(
             f"The prompt of {key} has {cut.original_tokens} tokens and cannot be truncated to fit: {budget}.",
             fix=budget.remedy(cut.original_tokens),
@@ -224,7 +224,7 @@ class Prompter:
         return wrapped.with_answer_prefix(prompt.answer_prefix)
 
     def _encode(self, text: str, *, special: bool = False) -> list[int]:
-        """Encode a text, with the prefix that the model expects."""
+        """Encode a text, with the prefix tokens that the model expects."""
         return self._wrapper.with_prefix(self._tokenizer.encode(text, special=special))
 
     def _truncate(self, prompt: Prompt, limit: _Limit, budget: _Budget) -> _CutText:
@@ -253,14 +253,14 @@ class Prompter:
     def _check_not_empty(self, key: SampleKey, cut: _CutText, limit: _Limit, budget: _Budget) -> None:
         if cut.text.strip():
             return
-        if not cut.lost_tokens:
+        if not cut.removed_tokens:
             raise PromptError(
                 f"The prompt of {key} is empty.", fix="Its data may be damaged: check it with lbx verify."
             )
         reason, remedy = limit.explain(limit.tokens, budget)
         raise EmptyPromptError(
             f"The prompt of {key} is empty after truncation: {limit.tokens} of its {cut.original_tokens} tokens may "
-            f"remain, and the {cut.original_tokens - cut.lost_tokens} remaining tokens contain no text: {reason}.",
+            f"remain, and the {cut.original_tokens - cut.removed_tokens} remaining tokens contain no text: {reason}.",
             fix=remedy,
         )
 
@@ -272,7 +272,7 @@ class Prompter:
         end = len(ids) - (half if decodes_separately else limit - half)
         start = decode(ids[:half])
         text = start + decode(ids[end:]) if decodes_separately else decode([*ids[:half], *ids[end:]])
-        return _CutText(text, len(ids), lost_tokens=end - half, at=len(start))
+        return _CutText(text, len(ids), removed_tokens=end - half, cut_at=len(start))
 
     def _cut_document(self, prompt: Prompt, limit: _Limit, budget: _Budget, original: int) -> _CutText:
         document = self._tokenizer.encode(prompt.document, special=False)
@@ -289,7 +289,7 @@ class Prompter:
         head, tail = document[:first], document[len(document) - (keep - first) :]
         start, end = (self._tokenizer.decode(part) if part else "" for part in (head, tail))
         text = prompt.before + start + end + prompt.after
-        return _CutText(text, original, lost_tokens=original - limit.tokens, at=len(prompt.before + start))
+        return _CutText(text, original, removed_tokens=original - limit.tokens, cut_at=len(prompt.before + start))
 
     def _cut_words(self, prompt: Prompt, limit: _Limit, budget: _Budget, ids: Sequence[int]) -> _CutText:
         at_end = prompt.truncation is Truncation.WORDS_END
@@ -308,7 +308,7 @@ class Prompter:
             return most is None or len(self._encode(text_with(document))) <= most
 
         def fits(document: str) -> bool:
-            return is_within_limit(document) and self._read_tokens(prompt, text_with(document)) <= budget.room
+            return is_within_limit(document) and self._read_tokens(prompt, text_with(document)) <= budget.prompt_tokens
 
         if fits(prompt.document):
             return _CutText(prompt.text, len(ids), ids=tuple(ids))
@@ -330,5 +330,8 @@ class Prompter:
         text = text_with(document)
         lost = len(ids) - len(self._encode(text))
         return _CutText(
-            text, len(ids), lost_tokens=max(1, lost), at=len(prompt.before + document) if at_end else len(prompt.before)
+            text,
+            len(ids),
+            removed_tokens=max(1, lost),
+            cut_at=len(prompt.before + document) if at_end else len(prompt.before),
         )

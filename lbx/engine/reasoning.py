@@ -1,4 +1,4 @@
-"""Control tokens, marks around reasoning, its splitting from the answer, and the reasoning switches of templates.
+"""Reasoning of models: marks around it, splitting it from the answer, and the templates' switches; control tokens.
 
 A reasoning block is opened by the prompt or by an opening mark at the beginning of the output, or is recognised by its
 closing mark only: all text before that was reasoning. The text after the first closing mark is the answer, including
@@ -41,8 +41,8 @@ _BRACKETS = frozenset("<>[]|｜")
 def is_control_token(text: str, chat_template: str | None) -> bool:
     """Whether an added token without the special flag steers the model, like the role tokens of DeepSeek and Command R.
 
-    Other added tokens shorten texts: words, runs of blanks (Phi-2, Gemma), HTML tags (Gemma). Documents are encoded
-    with them.
+    Other added tokens shorten texts: words, runs of blanks (Phi-2, Gemma), HTML tags (Gemma). They are used in the
+    encoding of documents.
 
     Args:
         chat_template: Jinja source of the template in use, or None.
@@ -58,7 +58,7 @@ def is_control_token(text: str, chat_template: str | None) -> bool:
 
 
 def is_control_name(text: str) -> bool:
-    """Whether a token's text has the form of a control token, in a vocabulary that does not flag them: <|end|>."""
+    """Whether a token's text looks like a control token, such as <|end|>, in a vocabulary that does not flag them."""
     is_bracketed = text[:1] in _BRACKETS and text[-1:] in _BRACKETS
     return text in ("<s>", "</s>") or (is_bracketed and is_control_token(text, None))
 
@@ -68,18 +68,18 @@ class _Encoder(Protocol):
 
 
 def encode_separately(tokenizer: _Encoder, pieces: Sequence[str | int]) -> list[int]:
-    """Encode texts and control tokens in order, so that control tokens do not affect the texts around them."""
+    """Encode texts and ids of control tokens in order, so that control tokens do not affect the texts around them."""
     parts = ([piece] if isinstance(piece, int) else tokenizer.encode(piece, special=False) for piece in pieces)
     return [token for part in parts for token in part]
 
 
 class ReasoningMarks(NamedTuple):
-    """Marks that open and close reasoning, as text; control tokens appear by their texts.
+    """Marks that open and close reasoning, as texts, also for control tokens.
 
     Attributes:
         header: for answers in several messages: end of a message, alternative beginnings of a header, and last the end
             of the header. () for others.
-        end: text that ends the answer after the reasoning; "" if only the end of sequence does.
+        end: text that ends the answer after the reasoning, or "" if only the end of sequence ends answers.
     """
 
     open: str
@@ -89,7 +89,7 @@ class ReasoningMarks(NamedTuple):
 
 
 THINK = ReasoningMarks("<think>", "</think>")
-KNOWN = (
+KNOWN_MARKS = (
     THINK,
     ReasoningMarks("[THINK]", "[/THINK]"),  # Magistral
     ReasoningMarks("<seed:think>", "</seed:think>"),  # Seed-OSS
@@ -109,22 +109,22 @@ def choose_marks(
 ) -> ReasoningMarks:
     """Choose a model's reasoning marks.
 
-    In order of preference: marks of the card; known marks in its template; marks that its template puts around
-    reasoning; known marks that are tokens; <think>.
+    In order of preference: the marks in the card, known marks in the template, marks that the template puts around
+    reasoning, known marks that are tokens, and <think>.
 
     Args:
         template: Jinja source of the chat template, or None.
         is_token: whether the tokenizer has a token with exactly this text.
     """
     if card_marks is not None:
-        return next((marks for marks in KNOWN if marks[:2] == card_marks), ReasoningMarks(*card_marks))
+        return next((marks for marks in KNOWN_MARKS if marks[:2] == card_marks), ReasoningMarks(*card_marks))
     if template is not None:
-        for marks in KNOWN:
+        for marks in KNOWN_MARKS:
             if marks.open in template or marks.close in template:
                 return marks
         if (found := find_marks(template)) is not None:
             return found
-    return next((marks for marks in KNOWN if is_token(marks.open) and is_token(marks.close)), THINK)
+    return next((marks for marks in KNOWN_MARKS if is_token(marks.open) and is_token(marks.close)), THINK)
 
 
 def opens_reasoning(prompt: str, marks: ReasoningMarks) -> bool:
@@ -139,7 +139,7 @@ def split_reasoning(text: str, *, opened: bool = False, marks: ReasoningMarks = 
         opened: the prompt ended in the opening mark, so the text begins inside the reasoning.
 
     Returns:
-        reasoning: reasoning without outer blanks; None without reasoning. A block without a closing mark is all
+        reasoning: reasoning without outer blanks, or None without reasoning. A block without a closing mark is all
             reasoning, with the answer "".
         answer: text after the first closing mark, without leading blanks; text before an opening mark is kept in
             front. Text without a block is returned unchanged. Of several messages, the first one after the mark is the
@@ -149,29 +149,29 @@ def split_reasoning(text: str, *, opened: bool = False, marks: ReasoningMarks = 
     inside = opened or start > 0 or begins_message(text, marks)
     at = text.find(marks.close, start)
     if at < 0:
-        return (without_headers(text[start:], marks), "") if inside else (None, text)
+        return (remove_headers(text[start:], marks), "") if inside else (None, text)
     before = ""
     if not inside and not marks.header:
         head, opening, _ = text[:at].partition(marks.open)
         if opening:
             before, start = head, len(head) + len(marks.open)
-    return without_headers(text[start:at], marks), before + answer_text(text, at, marks)
+    return remove_headers(text[start:at], marks), before + text_after_mark(text, at, marks)
 
 
-def answer_text(text: str, at: int, marks: ReasoningMarks) -> str:
-    """Text after the closing mark at this place, without leading blanks."""
+def text_after_mark(text: str, at: int, marks: ReasoningMarks) -> str:
+    """Text of the answer after the closing mark at index ``at``, without leading blanks."""
     answer = text[at + len(marks.close) :].lstrip()
     return answer.partition(marks.header[0])[0] if marks.header else answer
 
 
 def begins_message(text: str, marks: ReasoningMarks) -> bool:
-    """Whether the text begins with a header other than the closing mark: a message before the answer."""
+    """Whether a text begins with the header of a message before the answer, i.e. not with the closing mark."""
     words = text.lstrip()
     return bool(marks.header) and words.startswith(marks.header[:-1]) and not words.startswith(marks.close)
 
 
-def without_headers(reasoning: str, marks: ReasoningMarks) -> str:
-    """Remove headers, including a truncated one, from reasoning; an empty line separates the messages."""
+def remove_headers(reasoning: str, marks: ReasoningMarks) -> str:
+    """Remove the headers of messages, even a truncated header, from reasoning, and join messages by empty lines."""
     if not marks.header:
         return reasoning.strip()
     begins = "|".join(map(re.escape, marks.header[:-1]))
@@ -181,7 +181,7 @@ def without_headers(reasoning: str, marks: ReasoningMarks) -> str:
 
 
 def opening_end(text: str, mark: str) -> int:
-    """End of the opening mark at the beginning of the text, ignoring blanks; 0 if it has no such mark."""
+    """Index of the end of the opening mark at the beginning of a text, ignoring blanks, or 0 without such a mark."""
     blank = len(text) - len(text.lstrip())
     return blank + len(mark) if text.startswith(mark, blank) else 0
 
@@ -195,7 +195,7 @@ _FIRST_TAG = re.compile(r"<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\]")
 _EMPTY_BLOCK = re.compile(r"\s*(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])\s*(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])\s*")
 _UNKNOWN_LEVEL = "\ue004"
 _MOST = 16
-"""Most variables that are tried, and words of each: an unknown template must not take minutes."""
+"""Maximum number of variables that are tried, and of words of each: an unknown template must not take minutes."""
 
 Values = Mapping[str, object]
 
@@ -219,7 +219,7 @@ def find_marks(source: str) -> ReasoningMarks | None:
 
 
 def reasoning_variables(source: str) -> dict[str, Variable]:
-    """Find the first variables about reasoning that a template reads, with the first words of each.
+    """Find the variables about reasoning that a template reads, at most ``_MOST``, with at most ``_MOST`` words each.
 
     Raises:
         BackendError: the template is not valid Jinja.
@@ -229,14 +229,14 @@ def reasoning_variables(source: str) -> dict[str, Variable]:
 
 
 class ReasoningSwitch(NamedTuple):
-    """Values of template variables that turn reasoning on and off; None if no value does."""
+    """Reasoning switch of a template: values of variables that turn reasoning on and off, or None if no value does."""
 
-    on: Values | None
-    off: Values | None
+    on_values: Values | None
+    off_values: Values | None
 
 
 def find_switch(template: ChatTemplate, marks: ReasoningMarks, levels: Sequence[str]) -> ReasoningSwitch:
-    """Find the reasoning switch of a template; its other variables are set already.
+    """Find the reasoning switch of a template, whose other variables are set already.
 
     Args:
         levels: levels of reasoning, the highest last; of several that turn reasoning on, the highest is chosen.
@@ -260,12 +260,12 @@ def find_switch(template: ChatTemplate, marks: ReasoningMarks, levels: Sequence[
     if booleans:
         return ReasoningSwitch(*(dict(ChainMap(*map(dict, side))) for side in zip(*booleans, strict=True)))
     found = next((pair for pair in switches if any(values is not None for values in pair)), ReasoningSwitch(None, None))
-    unsaid = found.on is None and found.off is not None and not _has_closed_block(plain, marks)
-    return found._replace(on={}) if unsaid or _has_open_block(plain, marks) else found
+    unsaid = found.on_values is None and found.off_values is not None and not _has_closed_block(plain, marks)
+    return found._replace(on_values={}) if unsaid or _has_open_block(plain, marks) else found
 
 
 def find_levels(template: ChatTemplate, levels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Find variables for the level of reasoning: {variable: levels that change the prompt}.
+    """Find a template's variables for the level of reasoning, as {variable: levels that change the prompt}.
 
     Raises:
         BackendError: the template is not valid Jinja.
@@ -279,7 +279,7 @@ def find_levels(template: ChatTemplate, levels: Sequence[str]) -> dict[str, tupl
 
 
 def _prompt(template: ChatTemplate, values: Values) -> str | None:
-    """Render a prompt with values of variables; None if the template refuses them."""
+    """Render a prompt with values of variables, or return None if the template refuses the values."""
     try:
         return template.with_variables(values).render(_USER)
     except TemplateLimitError:
@@ -291,7 +291,7 @@ def _prompt(template: ChatTemplate, values: Values) -> str | None:
 def _boolean_switch(
     prompt: Callable[[Values], str | None], name: str, variable: Variable, marks: ReasoningMarks
 ) -> tuple[Values, Values] | None:
-    """(on, off) values of a boolean template variable."""
+    """Values (on, off) of a boolean template variable that switches reasoning, or None for another variable."""
     true, false = prompt({name: True}), prompt({name: False})
     if true is None or false is None or true == false:
         return None
@@ -307,7 +307,7 @@ def _has_open_block(prompt: str | None, marks: ReasoningMarks) -> bool:
 
 
 def _has_closed_block(prompt: str | None, marks: ReasoningMarks) -> bool:
-    """Whether a prompt ends its reasoning after the user's message: with an empty block or only a closing mark."""
+    """Whether a prompt closes a reasoning block after the user's message: an empty block, or only a closing mark."""
     if prompt is None or _has_open_block(prompt, marks):
         return False
     tail = prompt.partition(_USER)[2]
@@ -315,7 +315,7 @@ def _has_closed_block(prompt: str | None, marks: ReasoningMarks) -> bool:
 
 
 def _answers() -> Iterator[dict[str, Any]]:
-    """Yield an answer with reasoning in every form that templates accept."""
+    """Yield an answer with reasoning in each message format that templates accept."""
     thought = {"reasoning_content": _THOUGHT, "reasoning": _THOUGHT, "thinking": _THOUGHT, "thought": _THOUGHT}
     parts = [{"type": "thinking", "thinking": _THOUGHT}, {"type": "text", "text": _ANSWER}]
     blocks = [{"type": "thoughts", "text": _THOUGHT}, {"type": "response", "text": _ANSWER}]
@@ -346,7 +346,7 @@ def _marks_around(template: ChatTemplate, answer: Mapping[str, Any]) -> Reasonin
 
 
 def _marks_of_empty_block(template: ChatTemplate, variables: Mapping[str, Variable]) -> ReasoningMarks | None:
-    """Marks of the empty block that a variable's value adds to the end of a prompt."""
+    """Find the marks of the empty block that a value of a variable adds to the end of a prompt."""
     for name in variables:
         ends = [(_prompt(template, {name: value}) or "").partition(_USER)[2] for value in (True, False)]
         short, long = sorted(ends, key=len)

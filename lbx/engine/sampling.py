@@ -1,4 +1,4 @@
-"""Sampling settings: their ranges, and recommendations of a model's makers."""
+"""Sampling settings: valid ranges, recommendations in a model's files, and names of end tokens."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lbx.base.records import Sampling
 RANGES = "temperature >= 0, top_p in (0, 1], top_k >= 0, min_p in [0, 1)"
 
 
-def out_of_range(sampling: Sampling) -> str | None:
-    """Name of the first setting outside its range in ``RANGES``; None if all are inside."""
+def find_out_of_range(sampling: Sampling) -> str | None:
+    """Find the first setting outside its range in ``RANGES``, or None if all are inside."""
     checks = {
         "temperature": math.isfinite(sampling.temperature) and sampling.temperature >= 0,
         "top_p": 0 < sampling.top_p <= 1,
@@ -22,7 +22,7 @@ def out_of_range(sampling: Sampling) -> str | None:
 
 
 def recommended_sampling(values: Mapping[str, object]) -> Sampling | None:
-    """Sampling recommended in the files of a model's makers; None if missing or invalid.
+    """Sampling settings that a model's files recommend, or None if missing or invalid.
 
     Args:
         values: do_sample, temperature, top_p, top_k and min_p, if given; None counts as not given.
@@ -38,18 +38,18 @@ def recommended_sampling(values: Mapping[str, object]) -> Sampling | None:
     if temperature is None or top_p is None or top_k is None or min_p is None or top_k != int(top_k):
         return None
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=int(top_k), min_p=min_p)
-    if out_of_range(sampling):
+    if find_out_of_range(sampling):
         return None
     return Sampling() if samples is False else sampling
 
 
 def ignored_repetition_penalty(penalty: object) -> tuple[dict[str, float], tuple[str, ...]]:
-    """A repetition penalty that a model's files name, which lbx does not apply: for ``BackendInfo``.
+    """Describe the repetition penalty that a model's files recommend and lbx does not apply, for ``BackendInfo``.
 
-    It would punish an answer for quoting its document.
+    A penalty would punish an answer for quoting the document.
 
     Returns:
-        The entry for ``hardware`` and the sentence for ``notes``; both empty without a penalty.
+        {key: value} for ``hardware`` and the sentence for ``notes``; both empty without a penalty.
     """
     number = _number(penalty)
     if number is None or number == 1.0:
@@ -77,13 +77,13 @@ _LONGEST_VALUE = 40
 
 
 def ignored_generation_keys(config: object) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Keys of a model's generation configuration that change answers of ``generate`` and that lbx does not apply.
+    """Describe the keys of a model's generation configuration that ``generate`` applies and lbx does not.
 
     Args:
-        config: object with a key as an attribute, if it has it.
+        config: object with the keys that are set as attributes.
 
     Returns:
-        The entry for ``hardware`` and the sentence for ``notes`` of ``BackendInfo``; both empty without such a key.
+        {key: value} for ``hardware`` and the sentence for ``notes`` of ``BackendInfo``; both empty without such keys.
     """
     neutral = {**_NEUTRAL_VALUES, **(_SAMPLING_NEUTRAL_VALUES if getattr(config, "do_sample", None) is True else {})}
     values = {key: getattr(config, key, None) for key in neutral}
@@ -96,7 +96,7 @@ def ignored_generation_keys(config: object) -> tuple[dict[str, object], tuple[st
 
 
 def _number(value: object) -> float | None:
-    """The value as a finite number; None for other values, including true and false."""
+    """Convert a value to a finite number, or None for other values, including true and false."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and math.isfinite(value) else None  # type: ignore[arg-type]
 
@@ -111,10 +111,10 @@ _NAMES = frozenset(
 )  # fmt: skip
 
 
-def ends_by_name(tokens: Mapping[str, int]) -> frozenset[int]:
-    """Added tokens of a vocabulary with names that mark the end of a text, a turn or a message.
+def find_end_tokens(tokens: Mapping[str, int]) -> frozenset[int]:
+    """Find the added tokens of a vocabulary that, by name, end a text, a turn or a message.
 
-    ``<|end|>`` ends gpt-oss's messages; an answer has several of them.
+    ``<|end|>`` ends a message in gpt-oss, but an answer consists of several messages.
     """
     several = {"<|return|>", "<|call|>"} <= tokens.keys()
     return frozenset(

@@ -1,7 +1,7 @@
-"""Process that renders chat templates: they come with models, and Jinja has no limits on time or memory.
+"""Main program of the process that renders untrusted chat templates within limits of time and memory.
 
-It reads one request per line and writes one answer per line, both JSON. The kernel kills it if a template exceeds the
-limits.
+The process reads one request per line and writes one answer per line, both JSON. The kernel kills the process if a
+template exceeds the limits, which Jinja itself does not have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORD = re.compile(r"\w{1,20}")
 
 
 def main() -> None:
-    """Answer requests until the input ends."""
+    """Answer requests on standard input until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (TEMPLATE_BYTES, TEMPLATE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin.buffer:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer with "found" or "text", or with an error of the template ("invalid") or of this message ("failed")."""
+    """Answer a request with "found", "text", or an error of the template ("invalid") or the rendering ("failed")."""
     wrong = "invalid"
     try:
         if request.get("asks") == "variables":
@@ -61,7 +61,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _external_variables(source: str) -> dict[str, tuple[list[str], bool]]:
-    """{external variable: (words that it is compared with or set to, whether it is compared with a number)}."""
+    """Return {external variable: (words that it is compared with or set to, whether it is compared with a number)}."""
     undeclared = jinja2.meta.find_undeclared_variables(_environment().parse(source))
     values: dict[str, list[object]] = {name: [] for name in sorted(undeclared)}
     for node in _environment().parse(source).find_all((nodes.Compare, nodes.Assign, nodes.Filter)):
@@ -78,7 +78,7 @@ def _external_variables(source: str) -> dict[str, tuple[list[str], bool]]:
 
 
 def _operands(node: nodes.Node) -> Iterator[nodes.Node]:
-    """Names and constants that are direct operands of a comparison, an assignment or a default."""
+    """Yield the names and constants that are direct operands of a comparison, an assignment or a default."""
     for child in node.iter_child_nodes(exclude=("test",)):
         if isinstance(child, nodes.Operand | nodes.List | nodes.Tuple | nodes.CondExpr | nodes.Filter | nodes.Or):
             yield from _operands(child)
@@ -97,7 +97,7 @@ def _compile(source: str) -> jinja2.Template:
 
 
 class _Generation(Extension):
-    """``{% generation %}`` marks the assistant's text for training; the text inside is rendered unchanged."""
+    """Extension for the tag ``{% generation %}``, which marks text for training: the text is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2's own declaration)
 

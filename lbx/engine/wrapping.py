@@ -1,4 +1,4 @@
-"""Wrap prompts in a chat template and encode both: template marks as control tokens, texts as plain text."""
+"""Wrapping of prompts in a chat template, and encoding: the template's marks as control tokens, texts as plain text."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _USER = "\ue000lbx\ue001"
 """Placeholder of the user's message while a template is split; private-use characters that no template has."""
 _SYSTEM = "\ue002lbx\ue003"
 _PLACEHOLDER = re.compile("\ue004([0-9]+)\ue005")
-"""Placeholder of one of several messages."""
+"""Placeholder of a message in a conversation."""
 
 
 class Tokenizer(Protocol):
-    """Tokenizer methods that prompts need. No method adds BOS or EOS; ``Wrapper`` does, once."""
+    """Tokenizer, as far as prompts need it. No method adds BOS or EOS; ``Wrapper`` adds BOS once."""
 
     @property
     def bos_token(self) -> str:
-        """Text of the BOS token for chat templates; "" if the model has none."""
+        """Text of the BOS token for chat templates, or "" if the model has none."""
         ...
 
     @property
@@ -40,12 +40,12 @@ class Tokenizer(Protocol):
 
     @property
     def control_tokens(self) -> Mapping[str, int]:
-        """Text -> id of the tokens that ``encode(special=True)`` recognises and ``special=False`` spells out."""
+        """Return {text: id} of the tokens that ``encode(special=True)`` recognises and ``special=False`` spells out."""
         ...
 
     @property
     def hidden_tokens(self) -> Mapping[str, int]:
-        """Text -> id of the control tokens that ``decode`` leaves out."""
+        """Return {text: id} of the control tokens that ``decode`` leaves out."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Tokenizer(Protocol):
 
     @property
     def template_names(self) -> tuple[str, ...]:
-        """Names of the model's chat templates if none is the default; () for others."""
+        """Names of the model's chat templates if none is the default, or () for others."""
         ...
 
     @property
@@ -64,64 +64,64 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Encode a text. special=True turns texts of control tokens into their ids; False keeps them text."""
+        """Encode a text. ``special`` turns texts of control tokens into their ids; otherwise they stay text."""
         ...
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
-        """Encode texts, always as plain text, and ids of control tokens as one sequence."""
+        """Encode texts, always as plain text, and ids of control tokens into one sequence."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode without hidden tokens, spaces unchanged."""
+        """Decode ids to text, without hidden tokens and with spaces unchanged."""
         ...
 
 
-class _Part(NamedTuple):
+class _Segment(NamedTuple):
     text: str
-    template: bool
+    is_template: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Prompt split into parts.
+    """Prompt in a chat template, split into the template's text and the messages.
 
     Attributes:
-        user: index of the part with the user's message.
+        user_index: index of the segment with the user's message.
     """
 
-    parts: tuple[_Part, ...]
-    user: int = 0
+    segments: tuple[_Segment, ...]
+    user_index: int = 0
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts)
+        return "".join(segment.text for segment in self.segments)
 
     @property
-    def content(self) -> str:
+    def user_text(self) -> str:
         """User's message, as rendered by the template."""
-        return self.parts[self.user].text
+        return self.segments[self.user_index].text
 
     @property
-    def begin(self) -> int:
+    def user_start(self) -> int:
         """Index of the user's message in the text."""
-        return sum(len(part.text) for part in self.parts[: self.user])
+        return sum(len(segment.text) for segment in self.segments[: self.user_index])
 
     @property
-    def tail(self) -> str:
+    def text_after_user(self) -> str:
         """Text after the user's message."""
-        return "".join(part.text for part in self.parts[self.user + 1 :])
+        return "".join(segment.text for segment in self.segments[self.user_index + 1 :])
 
     def with_answer_prefix(self, prefix: str) -> ChatPrompt:
-        """Append the beginning of the answer."""
-        return ChatPrompt((*self.parts, _Part(prefix, template=False)), self.user) if prefix else self
+        """Copy of the prompt with the beginning of the answer appended."""
+        return ChatPrompt((*self.segments, _Segment(prefix, is_template=False)), self.user_index) if prefix else self
 
 
 class Wrapper:
-    """Wrapping of prompts in a chat template, and their encoding.
+    """Wrapper of prompts in a model's chat template, which also encodes them.
 
     Args:
         template: None if prompts are plain text, or a server wraps them.
-        sends_system: for servers that wrap prompts: whether they take system messages; called at the first one.
+        sends_system: for servers that wrap prompts: whether they accept system messages; called at the first message.
     """
 
     def __init__(
@@ -130,12 +130,12 @@ class Wrapper:
         self._tokenizer = tokenizer
         self._template = template
         self._sends_system = sends_system
-        self._frames: dict[str, tuple[tuple[_Part, ...], str] | None] = {}
+        self._frames: dict[str, tuple[tuple[_Segment, ...], str] | None] = {}
         self._controls = frozenset(tokenizer.control_tokens.values())
         self._controls_in: dict[str, list[int]] = {}
 
     def system_place(self, system: str, *, chat: bool) -> str | None:
-        """Placement of a system message: a separate "message", or in the "text"; None for an empty one."""
+        """Placement of a system message: "message" (separate), "text" (in the user's text), or None without one."""
         if not system:
             return None
         if not chat:
@@ -161,22 +161,24 @@ class Wrapper:
             PromptError: the template wraps this text differently because of the white space around it.
         """
         if not chat or self._template is None:
-            return ChatPrompt(tuple(_Part(message, template=False) for message in (system, text, *turns)), user=1)
+            return ChatPrompt(
+                tuple(_Segment(message, is_template=False) for message in (system, text, *turns)), user_index=1
+            )
         if turns:
             return self._wrap_turns(text, system, turns)
         frame = self._frame(system)
         if frame is None:
             raise _template_error("the user's message")
         edges, words = _edges(text)
-        before, after = "".join(part.text for part in frame[0]), frame[1]
+        before, after = "".join(segment.text for segment in frame[0]), frame[1]
         rendered = self._template.render(edges.format(_USER), system).replace(_USER, words)
         if not rendered.startswith(before) or not rendered.endswith(after):
             raise PromptError(
                 "The model's chat template changes because of the white space around this prompt.",
                 fix=TEMPLATE_FIX,
             )
-        content = _Part(rendered[len(before) : len(rendered) - len(after)], template=False)
-        return ChatPrompt((*frame[0], content, _Part(after, template=True)), user=len(frame[0]))
+        content = _Segment(rendered[len(before) : len(rendered) - len(after)], is_template=False)
+        return ChatPrompt((*frame[0], content, _Segment(after, is_template=True)), user_index=len(frame[0]))
 
     def _wrap_turns(self, text: str, system: str, turns: Sequence[str]) -> ChatPrompt:
         assert self._template is not None  # prompts without a template are never split
@@ -188,22 +190,22 @@ class Wrapper:
         if sorted(found) != list(range(0 if system else 1, len(placeholders))):
             raise _template_error("the messages of a conversation")
         parts = [
-            _Part(words[int(piece)], template=False) if index % 2 else _Part(piece, template=True)
+            _Segment(words[int(piece)], is_template=False) if index % 2 else _Segment(piece, is_template=True)
             for index, piece in enumerate(pieces)
         ]
-        return ChatPrompt(tuple(parts), user=2 * found.index(1) + 1)
+        return ChatPrompt(tuple(parts), user_index=2 * found.index(1) + 1)
 
-    def _frame(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
-        """Parts before the user's message, and text after it; None if the template omits a message."""
+    def _frame(self, system: str) -> tuple[tuple[_Segment, ...], str] | None:
+        """Segments before the user's message, and the text after it, or None if the template omits a message."""
         if system not in self._frames:
             self._frames[system] = self._split_frame(system)
         return self._frames[system]
 
-    def _split_frame(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
+    def _split_frame(self, system: str) -> tuple[tuple[_Segment, ...], str] | None:
         assert self._template is not None  # prompts without a template are never split
         if not system:
             pieces = self._template.render(_USER).split(_USER)
-            return ((_Part(pieces[0], template=True),), pieces[1]) if len(pieces) == 2 else None
+            return ((_Segment(pieces[0], is_template=True),), pieces[1]) if len(pieces) == 2 else None
         try:
             start, user, rest = self._template.render(_USER, _SYSTEM).partition(_SYSTEM)
             before, _, after = self._template.render(_USER, system).partition(_USER)
@@ -217,15 +219,19 @@ class Wrapper:
         head = before[len(start) : len(before) - len(end)]
         if head.strip() != system.strip():
             return None
-        return (_Part(start, template=True), _Part(head, template=False), _Part(end, template=True)), after
+        return (
+            _Segment(start, is_template=True),
+            _Segment(head, is_template=False),
+            _Segment(end, is_template=True),
+        ), after
 
     def encode(self, prompt: ChatPrompt) -> list[int]:
-        """Encode a prompt; only the template's control tokens become ids, not ones spelled out in texts."""
-        if not any(part.template for part in prompt.parts):
+        """Encode a prompt. Only the template's control tokens become ids, not those spelled out in the messages."""
+        if not any(segment.is_template for segment in prompt.segments):
             return self.with_prefix(self._tokenizer.encode(prompt.text, special=False))
         ids = self._tokenizer.encode(prompt.text, special=True)
         # Control tokens that the template itself adds, whatever the texts spell out
-        frame = "".join(part.text if part.template else "x" for part in prompt.parts)
+        frame = "".join(segment.text if segment.is_template else "x" for segment in prompt.segments)
         if frame not in self._controls_in:
             self._controls_in[frame] = self._controls_among(self._tokenizer.encode(frame, special=True))
         controls = self._controls_in[frame]
@@ -237,20 +243,20 @@ class Wrapper:
         return [token for token in ids if token in self._controls]
 
     def _pieces(self, prompt: ChatPrompt, controls: Sequence[int]) -> Iterator[str | int]:
-        """Split the text at the template's control tokens, and yield their ids in place."""
+        """Split the text at the template's control tokens, and yield texts and token ids in order."""
         names = {token: name for name, token in self._tokenizer.control_tokens.items()}
         remaining, waiting = deque(controls), ""
-        for part in prompt.parts:
+        for segment in prompt.segments:
             at = 0
-            while part.template and remaining and (found := part.text.find(names[remaining[0]], at)) >= 0:
-                yield waiting + part.text[at:found]
+            while segment.is_template and remaining and (found := segment.text.find(names[remaining[0]], at)) >= 0:
+                yield waiting + segment.text[at:found]
                 at, waiting = found + len(names[remaining[0]]), ""
                 yield remaining.popleft()
-            waiting += part.text[at:]
+            waiting += segment.text[at:]
         yield waiting
 
     def with_prefix(self, ids: list[int]) -> list[int]:
-        """Prepend the tokens that the model expects before any text, exactly once."""
+        """Prepend the tokens that the model expects before any text, unless the ids begin with them."""
         bos, prefix = self._tokenizer.bos_id, list(self._tokenizer.prefix_ids)
         first = 0
         while bos is not None and ids[first : first + 2] == [bos, bos]:
@@ -262,7 +268,7 @@ class Wrapper:
 
 
 def _edges(text: str) -> tuple[str, str]:
-    """Split a text into its outer white space, as a format with "{}" for the rest, and the rest."""
+    """Split a text into outer white space, as a format string with "{}", and the stripped text."""
     words = text.strip()
     lead = len(text) - len(text.lstrip())
     return f"{text[:lead]}{{}}{text[lead + len(words) :]}", words

@@ -20,7 +20,7 @@ from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.benchmarks.registry import BENCHMARKS, IMPORT_FORMATS, custom_names, official_judge
-from lbx.engine.reasoning import KNOWN, ReasoningMarks, opening_end, split_reasoning
+from lbx.engine.reasoning import KNOWN_MARKS, ReasoningMarks, opening_end, split_reasoning
 from lbx.exchange.prediction_files import (
     PredictionFiles,
     find_format,
@@ -385,7 +385,7 @@ def without_reasoning(prediction_format: PredictionFormat, prediction_files: Pre
 
 def _reasoning_tags(text: str) -> ReasoningMarks | None:
     """Find the marks of the first block of reasoning in a text."""
-    matches = (tags for tags in KNOWN if split_reasoning(text, marks=tags)[0] is not None)
+    matches = (tags for tags in KNOWN_MARKS if split_reasoning(text, marks=tags)[0] is not None)
     return _opening_tags(text) or next(matches, None)
 
 
@@ -393,4 +393,4 @@ def _opening_tags(text: str) -> ReasoningMarks | None:
     """Find the marks of a block of reasoning at the start of a text."""
     if opening := _OPENING.match(text):
         return ReasoningMarks(opening[1], f"</{opening[2]}>")
-    return next((tags for tags in KNOWN if opening_end(text, tags.open)), None)
+    return next((tags for tags in KNOWN_MARKS if opening_end(text, tags.open)), None)

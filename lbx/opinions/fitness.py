@@ -190,7 +190,7 @@ def _is_significantly_above(upper: Estimate, lower: Estimate) -> bool:
 
 def _restrict(estimate: Estimate, samples: set[int]) -> Estimate:
     (stratum,) = estimate.strata
-    return replace(estimate, strata=(stratum.at(np.isin(stratum.samples, sorted(samples))),))
+    return replace(estimate, strata=(stratum.select(np.isin(stratum.samples, sorted(samples))),))
 
 
 def _percent(share: float) -> str:

@@ -1,1 +1,1 @@
-"""Options: their declarations, and the specs of runs that are made of them."""
+"""Declarations of the command line's options, and the specs of runs, which consist of options."""

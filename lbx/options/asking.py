@@ -1,4 +1,4 @@
-"""The options that make another run, each declared once: type, help, bounds, and label in views."""
+"""Options that identify a run, each declared once: type, help, bounds, and label in views."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal, get_args
@@ -31,7 +31,9 @@ Rag = Annotated[
 class _AnswerOptions:
     iterations: Annotated[
         int | None,
-        question_option("Ask each sample N times; default: the benchmark's own number.", metavar="N", most=ITERATIONS),
+        question_option(
+            "Ask each sample N times; default: the benchmark's own number.", metavar="N", maximum=ITERATIONS
+        ),
     ] = None
     max_prompt_tokens: Annotated[
         int | None, question_option("Maximum number of prompt tokens; default: the benchmark's own limit.", metavar="N")
@@ -99,7 +101,7 @@ class _AnswerOptions:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class PromptOptions:
-    """Options that change a benchmark's prompts. A benchmark names those that it supports in ``Benchmark.modes``."""
+    """Options that change a benchmark's prompts. ``Benchmark.modes`` lists the options that a benchmark supports."""
 
     cot: Annotated[
         bool,
@@ -138,12 +140,12 @@ class PromptOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Mode(PromptOptions):
-    """Options of a run that benchmarks read. The defaults select each benchmark's standard prompts.
+    """Options of a run as benchmarks receive them. The defaults select each benchmark's standard prompts.
 
     Attributes:
         thinking: whether the model should reason first; selects the benchmark's reasoning prompts and budgets, if any.
         thinking_tokens: separate budget for reasoning; 0 means that reasoning and answer share one budget.
-        context_window: context window of the model in tokens; 0 without a model.
+        context_window: context window of the model in tokens, or 0 without a model.
         reasoning_block: whether the model always writes a separate reasoning block, regardless of the prompt; LongBench
             Pro uses its plain question for such models.
     """
@@ -159,7 +161,7 @@ PLAIN = Mode()
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AskingOptions(PromptOptions, _AnswerOptions):
-    """Options that make another run: values other than the defaults are in its settings and decide its name.
+    """Options that identify a run: values other than the defaults are stored in the run's settings and change its name.
 
     A spec with ``both_kinds`` makes two runs; their settings contain ``thinking`` instead.
     """
@@ -171,12 +173,12 @@ class AskingOptions(PromptOptions, _AnswerOptions):
 
 ASKING = fields_of(AskingOptions)
 MODES = tuple(field.name for field in fields(PromptOptions))
-OF_LENGTH = tuple(name for name, field in ASKING.items() if field.option and field.option.lengthens)
-"""Options that change how long answers are."""
+LENGTH_OPTIONS = tuple(name for name, field in ASKING.items() if field.option and field.option.lengthens)
+"""Names of the options that change the length of answers."""
 
 
 def view_labels(settings: str) -> list[str]:
-    """SQL expressions of the labels that a run's settings have in views; NULL for a default.
+    """SQL expressions of the labels of a run's settings in views, each NULL for a default.
 
     Args:
         settings: SQL of the JSON column.

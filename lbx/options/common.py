@@ -1,6 +1,6 @@
-"""Options and arguments that several commands share, each defined once.
+"""Options and arguments that several commands accept, each defined once.
 
-A command whose use of an option needs other words takes the definition ``with_help``.
+A command that needs another help text derives the option by ``with_help``.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ WHICH_QUESTIONS = Option("", "WHICH")
 SHARD_PLAN = Option("The shard plan written by `lbx submit`, which lists the samples of each shard.", "FILE")
 HISTORY = Option("", "RESULTS")
 MEASURE_SPEED = Option("Compute here for a few seconds, to predict the duration.")
-ROWS = Option("", "N", ("--rows",), least=1)
+ROWS = Option("", "N", ("--rows",), minimum=1)
 CPUS = Option("CPUs and threads of a shard.", "N")
 GPUS = Option("GPUs of a shard.", "N")
 MEMORY = Option("", "SIZE", ("--mem",))

@@ -1,4 +1,4 @@
-"""Options as fields: their annotations are the command line, its help, the names in JSON and cards, and the checks.
+"""Options as dataclass fields. An annotation declares the option's type, help text, names and checks.
 
 Modules with such fields omit ``from __future__ import annotations``: as strings, the annotations would have to be
 compiled at each start.
@@ -21,28 +21,28 @@ _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates, except those that Python uses for undecodable bytes of file names (``surrogateescape``)."""
 _LONGEST_VALUE = 40
 UNLIMITED = -math.inf
-"""Value of ``Option.least`` for numbers of any sign."""
+"""Value of ``Option.minimum`` for numbers of any sign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Metadata in a field's annotation that make the field an option.
+    """Metadata of an option, in the annotation of a field.
 
     Example: ``Annotated[int, process_option("Worker processes.", "N")] = 0``. The option has the field's type and
     default; the field's name is also the key in JSON.
 
     Attributes:
-        help: a sentence or two in ``--help``; "" in definitions that each command completes by ``with_help``.
-        metavar: placeholder of the value in the help; None for a switch.
+        help: a sentence or two in ``--help``, or "" in definitions that each command completes by ``with_help``.
+        metavar: placeholder of the value in the help, or None for a switch.
         names: names on the command line; by default derived from the field's name.
-        panel: panel of ``--help`` that contains the option; "" for the common one.
+        panel: panel of ``--help`` that contains the option, or "" for the common one.
         path: whether a text is the path of a file or folder, for shell completion.
         name_files: whether texts are names separated by commas, or @FILE with one on each line.
         completion: function of ``lbx.cli.completing`` with the values that a shell offers, or a function of the
             beginning of a value.
         variable: environment variable with the default.
-        least: smallest number; by default 0 for whole numbers, and 1 if they may be None, which replaces 0.
-        most: largest number, or maximum number of texts in a list. With ``least``, the help shows the range.
+        minimum: smallest number; by default 0 for whole numbers, and 1 if they may be None, which replaces 0.
+        maximum: largest number, or maximum number of texts in a list. With ``minimum``, the help shows the range.
         choices: texts that are allowed.
         judges: True: ``lbx judge`` also accepts it; False: a judge's spec rejects it; None: neither.
         lengthens: whether it affects the length of answers.
@@ -57,8 +57,8 @@ class Option:
     name_files: bool = False
     completion: str | Callable[[str], list[str]] = ""
     variable: str = ""
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     choices: tuple[str, ...] = ()
     judges: bool | None = None
     lengthens: bool = False
@@ -70,13 +70,13 @@ class Option:
 
 
 class Argument(Option):
-    """Option without a name, given by its place on the command line."""
+    """Positional argument of a command."""
 
     __slots__ = ()
 
 
 class CardOption(Option):
-    """Key of the table ``[options]`` in a model card; messages call it by the field's name."""
+    """Option that is a key of the table ``[options]`` in a model card. Messages call it by the field's name."""
 
     __slots__ = ()
 
@@ -92,16 +92,16 @@ page_option = functools.partial(Option, panel="The page")
 
 
 class OptionField(NamedTuple):
-    """A field with its type, default (``MISSING`` if required) and option (None without one)."""
+    """Field of a class of options: name, type, default (``MISSING`` if required) and option (None for other fields)."""
 
     name: str
-    kind: Any
+    value_type: Any
     default: Any
     option: Option | None
 
     @property
     def option_name(self) -> str:
-        """Name in messages: the first of the command-line names, or the key of a card."""
+        """Name of the option in messages: the first of the command-line names, or the key of a card."""
         if isinstance(self.option, CardOption):
             return self.name
         if self.option and self.option.names:
@@ -110,7 +110,7 @@ class OptionField(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names on the command line, including a ``--no-`` form for switches that are not off by default."""
+        """Names on the command line, including ``--no-NAME`` for switches that are not off by default."""
         if self.option and self.option.names:
             return self.option.names
         return (
@@ -121,19 +121,19 @@ class OptionField(NamedTuple):
 
     @property
     def is_switch(self) -> bool:
-        return bool in (self.kind, *get_args(self.kind))
+        return bool in (self.value_type, *get_args(self.value_type))
 
     @property
     def minimum(self) -> float | None:
-        """Smallest number; None without a limit and for other types."""
-        if self.option and self.option.least is not None:
-            return None if self.option.least == UNLIMITED else self.option.least
-        return 0 if self.kind is int else 1 if int in get_args(self.kind) else None
+        """Smallest number that the option accepts, or None without a limit and for other types."""
+        if self.option and self.option.minimum is not None:
+            return None if self.option.minimum == UNLIMITED else self.option.minimum
+        return 0 if self.value_type is int else 1 if int in get_args(self.value_type) else None
 
     def check(self, value: object) -> None:
-        """Raise UsageError if the field cannot have this value."""
-        if not _fits(value, self.kind):
-            raise UsageError(f"{self.option_name} must be {_type_name(self.kind)}, not {value!r}.")
+        """Raise UsageError if the option does not accept ``value``."""
+        if not _fits(value, self.value_type):
+            raise UsageError(f"{self.option_name} must be {_type_name(self.value_type)}, not {value!r}.")
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_number(value)
         texts = value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
@@ -156,20 +156,20 @@ class OptionField(NamedTuple):
         if self.minimum is not None and not value >= self.minimum:  # NaN is not, either
             raise UsageError(f"{self.option_name} must be at least {self.minimum}, not {value}.")
         default = SET_CONTEXT_TOKENS if isinstance(self.option, CardOption) else WHOLE_NUMBER
-        if value > (most := self._maximum(math.inf if self.kind is float else default)):
+        if value > (most := self._maximum(math.inf if self.value_type is float else default)):
             raise UsageError(f"{self.option_name} must be at most {most:,}, not {f'{value:,}'[:_LONGEST_VALUE]}.")
 
     def _maximum(self, default: float) -> float:
-        return default if self.option is None or self.option.most is None else self.option.most
+        return default if self.option is None or self.option.maximum is None else self.option.maximum
 
 
 def fields_of(options: type) -> Mapping[str, OptionField]:
-    """Return {name: field} of a class, in the order of its help."""
+    """Return {name: field} of a class of options, in the order of ``--help``."""
     return {field.name: _field(field.name, field.type, field.default) for field in fields(options) if field.init}
 
 
 def option_of(options: type, name: str) -> Option:
-    """Return the option of a class's field, for the same option in another class."""
+    """Return the option of a field, to declare the same option in another class."""
     option = fields_of(options)[name].option
     assert option is not None
     return option
@@ -184,9 +184,9 @@ def changed_options(options: object) -> list[str]:
     ]
 
 
-def _field(name: str, kind: Any, default: object) -> OptionField:
-    option = next((entry for entry in getattr(kind, "__metadata__", ()) if isinstance(entry, Option)), None)
-    return OptionField(name, kind.__origin__ if option else kind, default, option)
+def _field(name: str, annotation: Any, default: object) -> OptionField:
+    option = next((entry for entry in getattr(annotation, "__metadata__", ()) if isinstance(entry, Option)), None)
+    return OptionField(name, annotation.__origin__ if option else annotation, default, option)
 
 
 def _fits(value: object, kind: Any) -> bool:
@@ -208,14 +208,14 @@ def _type_name(kind: Any) -> str:
     return names.get(get_origin(kind) or kind, "text")
 
 
-def key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Parse texts of the form KEY=VALUE into {KEY: VALUE}, stripping white space around both.
+def parse_key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Parse KEY=VALUE texts into {KEY: VALUE}, stripping white space around keys and values.
 
     Args:
         option: name of the option, for the error message.
 
     Raises:
-        UsageError: a text has no key or no "=".
+        UsageError: a text lacks the key or the "=".
     """
     pairs = [(text, *map(str.strip, text.partition("=")[::2])) for text in texts]
     for text, key, _ in pairs:

@@ -1,6 +1,7 @@
-"""Spec of a run as a value: validated on creation, stored as JSON.
+"""Spec of a run: the values of the options of ``lbx run``, validated on creation and stored as JSON.
 
-Its settings are a value, too. Its choice of samples and its retrieval options are mixins, which other code also takes.
+``RunSettings`` are the options that identify the run. Other code also accepts ``SampleOptions`` and
+``RetrievalOptions``.
 """
 
 import json
@@ -16,7 +17,7 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.limits import CONTEXT_TOKENS, SAMPLE_IDS, WORKERS
 from lbx.base.outputs import open_output
 from lbx.base.records import Prompt, Sampling
-from lbx.base.tables import nearest
+from lbx.base.tables import suggest_names
 from lbx.options.asking import (
     ASKING,
     BM25,
@@ -33,16 +34,16 @@ from lbx.options.common import BUNDLE, LIMIT, MODEL, NAME, TASKS, WHICH_QUESTION
 from lbx.options.option import (
     OptionField,
     fields_of,
-    key_values,
     model_option,
     output_option,
+    parse_key_values,
     process_option,
     retrieval_option,
     sample_option,
 )
 
 LONG_WINDOW = 262_144
-"""Minimum context window for a reasoning budget of 32k tokens instead of 8k."""
+"""Least context window with which the default reasoning budget is 32k tokens instead of 8k."""
 JUDGED = "judged"
 """Value of ``SampleOptions.questions``."""
 _ALWAYS = ("sampling", "model_sampling", "chat", "seed")
@@ -53,8 +54,8 @@ class RunSettings(AskingOptions):
     """Settings of a run. Equal settings with the same model and bundle identify the same run.
 
     Attributes:
-        model_sampling: recommendation of the model's makers, from the card's [sampling] table or the model's files;
-            None if both lack it.
+        model_sampling: sampling recommended by the model's authors, from the card's [sampling] table or the model's
+            files; None if both lack it.
         stop: the card's strings that end an answer, in addition to the benchmark's own.
         retriever: identity of the retriever that finds the chunks of ``rag``.
 
@@ -101,14 +102,14 @@ class RunSettings(AskingOptions):
         return bool(self.thinking or self.thinking_tokens or self.reasoning_effort)
 
     def mode(self, context_window: int) -> Mode:
-        """Prompting options in the form that benchmarks take."""
+        """Prompting options as benchmarks accept them."""
         modes = {name: getattr(self, name) for name in MODES}
         return Mode(
             **modes, thinking=self.thinks, thinking_tokens=self.thinking_tokens or 0, context_window=context_window
         )
 
     def reasoning_budget(self, context_window: int) -> int:
-        """Tokens for reasoning, in addition to the answer; 0 if the model is not asked to reason.
+        """Token budget for reasoning, in addition to the answer's, or 0 if the model is not asked to reason.
 
         The default of --thinking-tokens is 8k, or 32k for long windows, but never more than a quarter of the window.
         """
@@ -127,7 +128,7 @@ class RunSettings(AskingOptions):
         return replace(sampling, seed=self.seed + iteration)
 
     def to_json(self) -> dict[str, Any]:
-        """Values for ``runs.settings``: differences from the defaults, and the sampling that some benchmarks take."""
+        """Values for the column ``runs.settings``: the sampling options, and differences from the defaults."""
         plain = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in asdict(self).items() if name in _ALWAYS or value != plain[name]}
 
@@ -139,8 +140,8 @@ _FIX = "Give a run.json written by `lbx submit`, or a results file that contains
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class ChoosingOptions:
-    """Options for the bundle, the model and the tasks."""
+class InputOptions:
+    """Options that name the inputs of a run: bundle, model and tasks."""
 
     bundle: Annotated[
         str, BUNDLE.with_help("Folder created by `lbx unpack`.", panel="What to ask", path=True, judges=True)
@@ -171,10 +172,10 @@ class ChoosingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions:
-    """Options that choose samples; every sample by default. ``documents`` and ``sample`` choose among the first ones.
+    """Options that choose samples, by default all. ``documents`` and ``sample`` choose from the first ``limit``.
 
     Raises:
-        UsageError: two of them exclude each other, or ``questions`` has another value.
+        UsageError: two options exclude each other, or ``questions`` is not ``JUDGED``.
     """
 
     limit: Annotated[int | None, LIMIT.with_help("Only the first N samples of each task.", panel="Which samples")] = (
@@ -197,7 +198,7 @@ class SampleOptions:
             "Only these samples: ids, with or without their task (leval/tpo/0), separated by commas; or @FILE. Can be "
             "repeated.",
             "NAMES",
-            most=SAMPLE_IDS,
+            maximum=SAMPLE_IDS,
             name_files=True,
         ),
     ] = ()
@@ -215,7 +216,7 @@ class SampleOptions:
         self.check_choice()
 
     def check_choice(self) -> None:
-        """Raise UsageError if two of the options exclude each other, or if ``questions`` has another value."""
+        """Raise UsageError if two options exclude each other, or if ``questions`` is not ``JUDGED``."""
         if self.questions not in (None, JUDGED):
             raise UsageError(f"--questions must be {JUDGED}, not {self.questions!r}.")
         ways = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
@@ -231,16 +232,16 @@ class SampleOptions:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether no option gives samples by number or name."""
+        """Whether no option limits the samples by number or name."""
         return self.limit is None and self.documents is None and self.sample is None and not self.ids
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalOptions:
-    """Options of retrieval: ``rag`` requests it, the others configure it.
+    """Options of retrieval: ``rag`` requests chunks, the others configure the retriever.
 
     Raises:
-        UsageError: one is given without ``rag``, or two sizes of chunks are given.
+        UsageError: an option is given without ``rag``, or two chunk sizes are given.
     """
 
     rag: Rag = 0
@@ -266,7 +267,7 @@ class RetrievalOptions:
         self.check_retrieval()
 
     def check_retrieval(self) -> None:
-        """Raise UsageError if an option is given without --rag, or if two sizes of chunks are given."""
+        """Raise UsageError if an option is given without --rag, or if two chunk sizes are given."""
         for option, value in (
             ("--retriever", self.retriever != BM25),
             ("--chunk-words", self.chunk_words),
@@ -290,8 +291,8 @@ class RetrievalOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
-    """A run. Every field is an option of ``lbx run``, defined by its annotation.
+class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, InputOptions):
+    """Spec of a run. Every field is an option of ``lbx run``, declared by its annotation.
 
     Raises:
         UsageError: a value is of the wrong type, out of range, or excludes another one.
@@ -323,7 +324,7 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
             "lost. 0 loads the model in this process.",
             "N",
             judges=True,
-            most=WORKERS,
+            maximum=WORKERS,
         ),
     ] = 0
     threads: Annotated[
@@ -341,7 +342,7 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
             "another run. Default: the model's own.",
             "N",
             judges=True,
-            most=CONTEXT_TOKENS,
+            maximum=CONTEXT_TOKENS,
         ),
     ] = None
     hash_weights: Annotated[
@@ -366,7 +367,7 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
         for name in ("bundle", "model"):
             if isinstance(value := getattr(self, name), os.PathLike):
                 object.__setattr__(self, name, os.fspath(value))
-        object.__setattr__(self, "tasks", _as_tuple(self.tasks, between=","))
+        object.__setattr__(self, "tasks", _as_tuple(self.tasks, separator=","))
         for name in ("ids", "metadata"):
             object.__setattr__(self, name, _as_tuple(getattr(self, name)))
         for name, field in fields_of(type(self)).items():
@@ -374,11 +375,11 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
                 field.check(getattr(self, name))
         if not self.tasks:
             raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists those in a bundle.")
-        key_values("--metadata", self.metadata)
+        parse_key_values("--metadata", self.metadata)
         self._check_serve()
         self.check_retrieval()
         self.choice.check_choice()
-        _ = self.kinds  # checked on creation
+        _ = self.variants  # checked on creation
 
     def _check_serve(self) -> None:
         if self.serve is None:
@@ -392,17 +393,17 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
 
     @classmethod
     def command_line_fields(cls) -> Mapping[str, OptionField]:
-        """Fields that a command with this spec has as options, in the order of its help."""
+        """Fields that are options of a command with this spec, in the order of ``--help``."""
         return fields_of(cls)
 
     @property
     def settings(self) -> RunSettings:
-        """Settings without the retriever's name and the model's own sampling, which are not known yet."""
+        """Settings of the run without the retriever's name and the model's own sampling, which are unknown so far."""
         return RunSettings(**{name: getattr(self, name) for name in ASKING})
 
     @property
-    def kinds(self) -> list[tuple[str | None, RunSettings]]:
-        """Name and settings of each of the runs that are executed together."""
+    def variants(self) -> list[tuple[str | None, RunSettings]]:
+        """Name and settings of each run of the spec: one, or two with --both-kinds, which are executed together."""
         if not self.both_kinds:
             return [(self.name, self.settings)]
         if self.thinking is not None:
@@ -420,7 +421,7 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
         return self
 
     def copy_inputs(self, folder: Path, mount_path: str) -> Self:
-        """Make a spec for shards, copying its input files other than bundle and model into their folder.
+        """Copy the spec's input files, except bundle and model, into a folder, and return the spec of the shards.
 
         Args:
             mount_path: the folder's path on the shards' machines.
@@ -428,7 +429,7 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
         return self
 
     def with_absolute_paths(self) -> Self:
-        """Make the spec's paths absolute, for a process in another folder that sees the same files."""
+        """Copy of the spec with absolute paths, for a process in another folder."""
         from lbx.backends.weights import full_path
 
         embedding = None if self.embedding is None else full_path(self.embedding)
@@ -444,11 +445,11 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
         def __new__(cls, **values: object) -> Self:
             fields = fields_of(cls)
             if unknown := [name for name in values if name not in fields]:
-                raise UsageError(f"{cls.__name__} has no field {unknown[0]!r}.", fix=nearest(unknown[0], fields))
+                raise UsageError(f"{cls.__name__} has no field {unknown[0]!r}.", fix=suggest_names(unknown[0], fields))
             return super().__new__(cls)
 
     def to_json(self) -> dict[str, Any]:
-        """Values that differ from the defaults, by option."""
+        """Values that differ from the defaults, by option, with the mark of the file format."""
         values = {name: (getattr(self, name), field.default) for name, field in fields_of(type(self)).items()}
         return {_MARK: FORMAT, **{name: value for name, (value, default) in values.items() if value != default}}
 
@@ -463,7 +464,7 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
         """Make a spec from the values of ``to_json``.
 
         Raises:
-            UsageError: the values are not a spec, or belong to a newer lbx.
+            UsageError: the values are not a spec, or were written by a newer lbx.
         """
         if not isinstance(values, Mapping) or _MARK not in values:
             raise UsageError(f"{source} is not the spec of a run: it has no key {_MARK!r}.", fix=_FIX)
@@ -501,9 +502,9 @@ def read_values(path: Path) -> object:
         raise UsageError(f"The spec {path} is not JSON: {exc}.", fix=_FIX) from exc
 
 
-def _as_tuple(value: object, between: str | None = None) -> object:
-    """Convert one or several texts to a tuple; other values are left to the check."""
+def _as_tuple(value: object, separator: str | None = None) -> object:
+    """Convert a text or a list to a tuple of texts, split at ``separator``. ``OptionField.check`` refuses the rest."""
     texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-    if between is None or not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
+    if separator is None or not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
         return texts
-    return tuple(name for text in texts for part in text.split(between) if (name := part.strip()))
+    return tuple(name for text in texts for item in text.split(separator) if (name := item.strip()))

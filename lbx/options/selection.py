@@ -1,8 +1,8 @@
-"""Selection of samples of each task, from the options.
+"""Selection of the samples of each task that a run asks, from the options.
 
 A document is named by the SHA-256 of its text, and ``--sample`` draws documents in the order of the SHA-256 of seed and
-name. So the draw is the same on every machine and Python version, a smaller N draws a subset of a larger one, and tasks
-with the same documents draw the same ones first.
+name. The draw is therefore the same on every machine and Python version, a smaller N draws a subset of a larger one,
+and tasks with the same documents draw the same ones first.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from lbx.options.run_spec import JUDGED, SampleOptions
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Positions of selected samples in their tasks' data.
+    """Selected samples, by position in the data of each task.
 
     Attributes:
-        positions: {full name of a task: positions, from 0}; missing tasks have no selected samples. None: every sample.
+        positions: {full name of a task: positions, from 0}; no sample of other tasks is selected. None selects all.
     """
 
     positions: Mapping[str, AbstractSet[int]] | None = None
@@ -67,7 +67,7 @@ EVERYTHING = Selection()
 def select_samples(
     choice: SampleOptions, bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
 ) -> Selection:
-    """Resolve a choice in this bundle. The data is read unless the choice is only a number of samples.
+    """Select the samples that the options choose in a bundle. Reads the data unless only --limit is given.
 
     Raises:
         UsageError: a name in ``ids`` is not a sample of these tasks, or a benchmark has no judged questions.
@@ -95,7 +95,7 @@ def select_samples(
 
 
 def _require_questions(bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> None:
-    """Raise UsageError if a benchmark has neither marks nor a rubric."""
+    """Raise UsageError if a benchmark's data marks no questions for judges, and it has no rubric."""
     names = dict.fromkeys(task.benchmark for task in tasks)
     without = [name for name in names if not benchmarks[name].catalogue.has_marks and rubric_file(name, bundle) is None]
     if without:
@@ -113,7 +113,7 @@ def _no_questions_error(names: Sequence[str], fix: str) -> UsageError:
 
 
 def _positions_by_document(samples: Iterable[tuple[int, Sample]]) -> dict[str, list[int]]:
-    """{document: positions of its samples}, in the data's order. A question without a document forms its own."""
+    """Return {document: positions of its samples}, in the data's order. A question without a document counts as one."""
     positions: dict[str, list[int]] = {}
     for position, sample in samples:
         name = sha256_text(sample.context) if sample.context else str(sample.key)
@@ -122,7 +122,7 @@ def _positions_by_document(samples: Iterable[tuple[int, Sample]]) -> dict[str, l
 
 
 def _positions_on_documents(documents: Mapping[str, Sequence[int]], choice: SampleOptions) -> Iterator[int]:
-    """Positions of the samples on documents that --documents or --sample selects; on all without either."""
+    """Positions of the samples on the documents that --documents or --sample selects, by default on all documents."""
     if choice.sample is None:
         for places in islice(documents.values(), choice.documents):
             yield from places
@@ -165,7 +165,7 @@ def _select_ids(
 
 
 def _split_name(name: str, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> tuple[str, str]:
-    """Split a full name into ("benchmark/task", "sample_id"), a bare one (it may contain slashes) into ("", name)."""
+    """Split a sample's full name into ("benchmark/task", sample id), or a bare id, even with slashes, into ("", id)."""
     benchmark, _, rest = name.partition("/")
     task, _, sample_id = rest.partition("/")
     if benchmark not in benchmarks or not sample_id:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.base.tables import nearest
+from lbx.base.tables import suggest_names
 from lbx.base.units import format_count
 from lbx.report.pairs import ComparisonSide, RunScore, find_run
 from lbx.report.query import ReportQuery
@@ -127,7 +127,7 @@ def _full_name(benchmark: str, score: RunScore) -> str:
 
 def _find(name: str, scores: Mapping[str, RunScore], run: str) -> RunScore:
     if name not in scores:
-        raise UsageError(f"{run} has no score of {name!r}.", fix=nearest(name, scores))
+        raise UsageError(f"{run} has no score of {name!r}.", fix=suggest_names(name, scores))
     return scores[name]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import UsageError
 from lbx.base.outputs import write_file
-from lbx.base.tables import nearest
+from lbx.base.tables import suggest_names
 from lbx.options.option import fields_of
 from lbx.report import reports
 from lbx.report.draw import figures as drawings
@@ -163,7 +163,7 @@ def _make_query(store: Store, name: str, options: dict[str, Any]) -> ReportQuery
     known = [option.name for option in fields(ReportQuery) if option.name != "baseline_file"]  # opened before reports
     for option in options:
         if option not in known:
-            raise UsageError(f"Reports have no option {option!r}.", fix=nearest(option, known))
+            raise UsageError(f"Reports have no option {option!r}.", fix=suggest_names(option, known))
     reports.check_options([name], [fields_of(ReportQuery)[option].option_name for option in options])
     several = {"runs", "models", "references", "expected_models", "tasks"}
     values: dict[str, Any] = {

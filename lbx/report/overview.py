@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.columns import Column
-from lbx.base.marks import WORST_FIRST
+from lbx.base.marks import MARKS_BY_SEVERITY
 from lbx.base.visible import as_command
 from lbx.report.format.labels import with_labels
 from lbx.report.format.sheets import Sheet
@@ -116,7 +116,7 @@ def _averages(numbers: Table) -> list[Sheet]:
 def _fault_counts(guards: Table) -> Iterator[Sheet]:
     rows = guards.dicts()
     body = []
-    for mark in WORST_FIRST:
+    for mark in MARKS_BY_SEVERITY:
         name = mark.name
         known_rows = [row for row in rows if row[name] is not None]
         count, total = sum(row[name] for row in known_rows), sum(row["n"] for row in known_rows)

@@ -292,7 +292,7 @@ class CommonStrata:
         key = (id(x.samples), id(x.clusters), id(y.samples), id(y.clusters))
         if key not in self._cache:
             here, theirs = _occurs_in(x.samples, y.samples), _occurs_in(y.samples, x.samples)
-            self._cache[key] = (x.at(here), y.at(theirs), here, theirs)
+            self._cache[key] = (x.select(here), y.select(theirs), here, theirs)
         a, b, here, theirs = self._cache[key]
         return (
             Stratum(x.weight, a.samples, a.clusters, x.values[here]),

@@ -74,7 +74,8 @@ class ReportQuery:
         ),
     ] = None
     margin: Annotated[
-        float, Option(f"Largest difference in points that counts as equal; default: {_MARGIN:g}.", "POINTS", least=0.0)
+        float,
+        Option(f"Largest difference in points that counts as equal; default: {_MARGIN:g}.", "POINTS", minimum=0.0),
     ] = _MARGIN
     allow_different_settings: Annotated[
         bool, Option("Compare runs even if their settings differ; each line notes it.")
@@ -86,13 +87,13 @@ class ReportQuery:
         Option(
             "Effective context: the share of the score at the shortest length to keep; default: 0.85.",
             "SHARE",
-            least=0.0,
-            most=1.0,
+            minimum=0.0,
+            maximum=1.0,
         ),
     ] = None
     keep_score: Annotated[
         float | None,
-        Option("Effective context: the score to reach instead.", "SCORE", least=0.0, most=1.0),
+        Option("Effective context: the score to reach instead.", "SCORE", minimum=0.0, maximum=1.0),
     ] = None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lbx.base.errors import UsageError
-from lbx.base.tables import nearest
+from lbx.base.tables import suggest_names
 from lbx.report.query import ALL, ReportQuery
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def reports_of(view: str) -> list[str]:
         return list(_tables_of(view))
     if view not in REPORTS:
         tables = [name for name in REPORTS if name not in _PLACES]
-        raise UsageError(f"There is no report {view!r}.", fix=nearest(view, [*_PLACES, *tables]))
+        raise UsageError(f"There is no report {view!r}.", fix=suggest_names(view, [*_PLACES, *tables]))
     return [view]
 
 

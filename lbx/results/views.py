@@ -10,7 +10,7 @@ Opinions of judges and people have the views of ``lbx.opinions.views``.
 
 from __future__ import annotations
 
-from lbx.base.marks import OF_ANSWERS
+from lbx.base.marks import ANSWER_MARKS
 from lbx.base.number import INTERVAL_COLUMNS
 from lbx.opinions.views import OPINION_VIEWS
 from lbx.options.asking import view_labels
@@ -230,7 +230,7 @@ VIEWS: dict[str, str] = {
     "guards": f"""
         WITH marked AS (
             SELECT run_id, benchmark, task, count(*) AS n,
-                   {", ".join(f"{mark.count('generations')} AS {mark.name}" for mark in OF_ANSWERS)},
+                   {", ".join(f"{mark.count_sql('generations')} AS {mark.name}" for mark in ANSWER_MARKS)},
                    CASE WHEN count(truncated) > 0 THEN coalesce(sum(tokens_cut), 0) END::BIGINT AS tokens_cut
             FROM generations WHERE {_EVALUATED} GROUP BY ALL
         ), judged AS (

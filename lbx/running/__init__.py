@@ -1,1 +1,1 @@
-"""Execution of a run spec: forecast, results file or shards."""
+"""Execution of run specs: forecasts, runs into results files, and shards."""

@@ -1,4 +1,4 @@
-"""Answer samples in one or two steps, and flag problems that may have affected an answer.
+"""Answering of samples in one or two steps, with flags for problems that may have affected an answer.
 
 An ``Asker`` runs the model: in this process or in several others (``lbx.running.workers.pool.WorkerPool``).
 """
@@ -21,26 +21,26 @@ T = TypeVar("T")
 
 
 class Asker(Protocol):
-    """A loaded model, or several copies of it."""
+    """Asker of a run: a loaded model, or several copies in worker processes."""
 
     @property
     def rows(self) -> Sequence[RunRow]:
-        """Rows of the runs that are executed together."""
+        """Rows of the runs that are executed together, for the table ``runs``."""
         ...
 
     @property
     def process_ids(self) -> Sequence[int]:
-        """Processes that have loaded the model, except this one."""
+        """Ids of the other processes that have loaded the model."""
         ...
 
     def call(self, function: Callable[[Sequence[Work]], T]) -> T:
-        """Call a function with the ``Work`` of each run; it must be picklable by name, for use in another process."""
+        """Call a function, picklable by name, with the ``Work`` of each run, perhaps in another process."""
         ...
 
     def ask(
         self, jobs: Iterator[Job], on_tokens: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """Run jobs, yielding each answer with its pending sample as soon as it is complete.
+        """Run jobs, and yield each answer with the pending sample as soon as the answer is complete.
 
         Args:
             on_tokens: called with the number of prompt and answer tokens that the model has just processed.
@@ -54,10 +54,10 @@ class Asker(Protocol):
 
 
 class LocalAsker:
-    """Runs jobs in this process. Use it as a context manager.
+    """Asker that runs jobs in this process. Use as a context manager.
 
     Args:
-        prepare: called immediately; its errors propagate.
+        prepare: loads the model; called immediately.
     """
 
     def __init__(self, prepare: Prepare) -> None:
@@ -108,10 +108,10 @@ class Step:
 
 @dataclass(slots=True)
 class PendingAnswer:
-    """A sample waiting for one answer.
+    """Sample that waits for one answer.
 
     Attributes:
-        prompt, request: the next step.
+        prompt, request: prompt and request of the next step.
         steps: finished steps.
     """
 
@@ -123,7 +123,7 @@ class PendingAnswer:
 
 
 def make_prompt(work: Work, sample: Sample, iteration: int) -> PendingAnswer | GenerationRow:
-    """Return the sample's prompt and request, or a failed row if the prompt cannot be sent.
+    """Make a sample's prompt and request, or a failed row if the prompt cannot be sent.
 
     Raises:
         BundleError: the bundle lacks the benchmark's prompt.
@@ -138,7 +138,7 @@ def make_prompt(work: Work, sample: Sample, iteration: int) -> PendingAnswer | G
 
 
 def repeat_answer(work: Work, question: PendingAnswer, iteration: int) -> PendingAnswer:
-    """Return the same question for another iteration, with its own seed."""
+    """Copy of a question for another iteration, with the seed of that iteration."""
     sampling = work.settings.sampling_for(question.prompt, iteration)
     request = replace(question.request, key=question.request.key._replace(iteration=iteration), sampling=sampling)
     return PendingAnswer(question.benchmark, question.sample, question.prompt, request)
@@ -153,10 +153,10 @@ def failed_row(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> G
 def answer_job(
     works: Sequence[Work], job: Job, *, on_tokens: TokenCounter = ignore_tokens
 ) -> Iterator[tuple[int, GenerationRow]]:
-    """Answer all items of a job, yielding (item index, row) as soon as each answer is complete.
+    """Answer all items of a job, and yield (item index, row) as soon as each answer is complete.
 
     Args:
-        works: indexed by ``run`` of the items.
+        works: work of each run, indexed by the items' ``run``.
         on_tokens: see ``Asker.ask``.
 
     Raises:
@@ -191,7 +191,7 @@ def answer_job(
 
 
 def _next_step(work: Work, question: PendingAnswer, completion: Completion | LbxError) -> GenerationRow | None:
-    """Return the row after the last step; otherwise set up the question's next step and return None."""
+    """Add a completed step to a question. Returns the answer's row after the last step, or None if a step follows."""
     key = question.request.key
     if isinstance(completion, LbxError):
         return failed_row(work, key, question.prompt, completion)
@@ -214,7 +214,7 @@ def _next_step(work: Work, question: PendingAnswer, completion: Completion | Lbx
 
 
 def _answer_row(run_id: str, steps: Sequence[Step], answer: str, evidence_cut: bool | None) -> GenerationRow:
-    """Make the row of an answer: prompt fields from the first step, tokens and seconds summed over all steps."""
+    """Make an answer's row: prompt columns from the first step, tokens and seconds summed over all steps."""
     first, last = steps[0], steps[-1]
     completions = [step.completion for step in steps]
     read = [step.request for step in steps]
@@ -251,13 +251,13 @@ def _answer_row(run_id: str, steps: Sequence[Step], answer: str, evidence_cut: b
 
 
 def _known_sum(counts: Iterable[int | None]) -> int | None:
-    """Sum of the counts; None if one is unknown."""
+    """Sum of the counts, or None if a count is unknown."""
     known = list(counts)
     return None if None in known else sum(count or 0 for count in known)
 
 
 def is_reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> bool | None:
-    """Whether truncation removed every occurrence of all evidence texts in the document, ignoring case.
+    """Whether truncation removed every occurrence of all evidence texts from the document, ignoring case.
 
     None if the prompt was not truncated or the document contains none of the texts.
     """
@@ -269,10 +269,10 @@ def is_reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) 
         return None
     # Ignore text around the document: a multiple-choice question contains its own answer. The cut may extend into that
     # text, so match it from either end.
-    before = (prompt.system_in_text if request.system_place == "text" else prompt).before
+    before = (prompt.with_system_in_text if request.system_place == "text" else prompt).before
     remaining = request.kept[_common_length(request.kept, before) :]
     # Separate messages, and the answer's prefix after a template, are not part of the remaining text.
-    endings = (prompt.in_one_message.prefix_in_text.after, prompt.in_one_message.after)
+    endings = (prompt.with_turns_in_text.with_prefix_in_text.after, prompt.with_turns_in_text.after)
     after = next((ending for ending in endings if remaining.endswith(ending)), prompt.after)
     remaining = remaining[: len(remaining) - _common_length(reversed(remaining), reversed(after))].casefold()
     return not any(text in remaining for text in standing)

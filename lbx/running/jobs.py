@@ -1,4 +1,4 @@
-"""Agendas of runs, the loaded model that answers them, and jobs of samples.
+"""Questions of runs, the loaded model that answers them, and their division into jobs.
 
 A job contains all questions about a document, and is large enough for prompts to share prefixes.
 """
@@ -25,8 +25,8 @@ def no_chunks(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
 
 
 @dataclass(frozen=True, slots=True)
-class Agenda:
-    """The questions of one run. It needs no model, because the writing process may not have one."""
+class RunQuestions:
+    """Questions of one run, without the model: the process that writes the results file may not load it."""
 
     bundle: Bundle
     tasks: Sequence[Task]
@@ -35,21 +35,21 @@ class Agenda:
     selection: Selection = EVERYTHING
 
     def samples_in(self, task: Task) -> int:
-        """Number of the task's samples that the run selects."""
+        """Number of samples of a task that the run selects."""
         return self.selection.count(task)
 
     def iterations_of(self, task: Task) -> int:
         return self.settings.iterations or self.benchmarks[task.benchmark].protocol.iterations
 
     def document_key(self, sample: Sample) -> str:
-        """Key of the text that prompts share: the document, or the question if there is no document."""
+        """Key of the text that a sample's prompts share: the document, or the question if there is no document."""
         if sample.context and not self.settings.no_context:
             return sha256_text(sample.context)
         return self.benchmarks[sample.benchmark].cluster(sample, "") or str(sample.key)
 
     @property
     def task_index(self) -> dict[tuple[str, str], int]:
-        """{(benchmark, task): index in ``tasks``}."""
+        """Return {(benchmark, task): index in ``tasks``}."""
         return {(task.benchmark, task.name): index for index, task in enumerate(self.tasks)}
 
     @property
@@ -67,24 +67,24 @@ class TaskQuestions:
     documents: int
 
 
-def count_questions(agenda: Agenda) -> list[TaskQuestions]:
+def count_questions(questions: RunQuestions) -> list[TaskQuestions]:
     """Count the selected samples and their documents. Reads the data. Raises BundleError if a file is damaged."""
     counts = []
-    for task in agenda.tasks:
-        samples = agenda.benchmarks[task.benchmark].samples(agenda.bundle, task.name)
-        keys = [agenda.document_key(sample) for _, sample in agenda.selection.select(task, samples)]
+    for task in questions.tasks:
+        samples = questions.benchmarks[task.benchmark].samples(questions.bundle, task.name)
+        keys = [questions.document_key(sample) for _, sample in questions.selection.select(task, samples)]
         counts.append(TaskQuestions(task.benchmark, task.name, len(keys), len(set(keys))))
     return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work(Agenda):
-    """An agenda with the loaded model that answers it.
+class Work(RunQuestions):
+    """Questions of one run, with the loaded model that answers them.
 
     Attributes:
         row: the run's row in the results file, under the name used in the model's process.
         mode: prompting mode of the benchmarks.
-        chunks: returns a sample's retrieved chunks, in document order.
+        chunks: function that returns a sample's retrieved chunks, in document order.
     """
 
     row: RunRow
@@ -98,12 +98,12 @@ class Work(Agenda):
         return self.row.run_id
 
     def prompt(self, sample: Sample) -> Prompt:
-        """Make a sample's first prompt in this run. Raises BundleError if the bundle lacks the template."""
+        """Make the first prompt of a sample in this run. Raises BundleError if the bundle lacks the template."""
         benchmark = self.benchmarks[sample.benchmark]
         return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
 
     def prepare_prompt(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
-        """Convert a prompt to this model's request and text. The key's iteration determines the seed.
+        """Convert a prompt to a request to the model, with the text that it reads. The iteration determines the seed.
 
         Raises:
             PromptError: the prompt cannot be made to fit.
@@ -111,28 +111,28 @@ class Work(Agenda):
         return self.prompter.read(key, prompt, self.settings.sampling_for(prompt, key.iteration))
 
     def request(self, key: SampleKey, prompt: Prompt) -> Request:
-        """Convert a prompt to this model's request; see ``prepare_prompt``."""
+        """Convert a prompt to a request to the model, like ``prepare_prompt``."""
         return self.prepare_prompt(key, prompt).request
 
 
 def reason_not_shared(backend: Backend, *, batching: bool) -> str | None:
-    """Reason why prompts share no computation, as a clause; None if they do or if the model runs elsewhere."""
+    """Reason why prompts share no computation, as a clause, or None if prompts share or the model runs elsewhere."""
     return backend.sequences().traits.single_reason if batching and isinstance(backend, LocalBackend) else None
 
 
 Prepare = Callable[[], Sequence[Work]]
-"""Loads the model for all runs that are executed together. It is pickled by name for other processes, so it must be a
-function of a module or a ``functools.partial`` of one.
+"""Function that loads the model for all runs that are executed together. Worker processes unpickle it by name: it is a
+function of a module, or a ``functools.partial`` of such a function.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSample:
-    """A sample to ask.
+    """Sample that a run has yet to ask.
 
     Attributes:
-        run: index of its run among the runs that are executed together.
-        position: the sample's position in its task.
+        run: index of the run among the runs that are executed together.
+        position: position of the sample in the task's data.
         iterations: iterations without an answer.
     """
 
@@ -150,7 +150,7 @@ Job = Sequence[PendingSample]
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """Sizes at which a job ends, before the next document or at once.
+    """Limits at which a job ends, before the next document or at once.
 
     Attributes:
         questions: number of prompts, including all iterations of a sample.
@@ -166,22 +166,22 @@ class JobSize:
 
     @classmethod
     def for_workers(cls, workers: int, total: int) -> JobSize:
-        """Make smaller jobs for several processes, to avoid a long last job in one of them."""
+        """Limits of smaller jobs for several processes, so that none computes a long last job alone."""
         if workers < 2:
             return cls()
         return cls(max(16, min(512, total // (8 * workers))), 8_000_000 // workers, 128_000_000 // workers)
 
 
 def make_jobs(
-    agendas: Sequence[Agenda],
+    run_questions: Sequence[RunQuestions],
     finished_keys: Sequence[AbstractSet[SampleKey]],
     size: JobSize,
     on_existing: Callable[[int], None] = lambda _run: None,
 ) -> Iterator[Job]:
-    """Yield jobs of unanswered samples in the data's order, asking each sample in all runs consecutively.
+    """Yield jobs of unanswered samples in the data's order, with all runs' questions on a sample in succession.
 
     Args:
-        agendas: of runs over the same tasks of the same bundle.
+        run_questions: questions of runs over the same tasks of the same bundle.
         finished_keys: answered or failed samples of each run.
         on_existing: called with the run's index for each answer that already exists.
 
@@ -190,7 +190,7 @@ def make_jobs(
     """
     job: list[PendingSample] = []
     questions = characters = 0
-    first = agendas[0]
+    first = run_questions[0]
     for task in first.tasks:
         samples = first.benchmarks[task.benchmark].samples(first.bundle, task.name)
         for position, sample in first.selection.select(task, samples):
@@ -199,8 +199,8 @@ def make_jobs(
             if apart or characters >= size.most_characters:
                 yield job
                 job, questions, characters = [], 0, 0
-            for run, agenda in enumerate(agendas):
-                keys = {i: sample.key._replace(iteration=i) for i in range(agenda.iterations_of(task))}
+            for run, questions_of_run in enumerate(run_questions):
+                keys = {i: sample.key._replace(iteration=i) for i in range(questions_of_run.iterations_of(task))}
                 remaining = tuple(i for i, key in keys.items() if key not in finished_keys[run])
                 for _ in range(len(keys) - len(remaining)):
                     on_existing(run)

@@ -1,4 +1,4 @@
-"""Look up models and tasks by name, and build a run's prompter: chat template, reasoning switches, limits.
+"""Models and tasks of a run, looked up by name, and the run's prompter: chat template, reasoning switches, limits.
 
 Families with samples that depend on the tokenizer of a run's model get that model without its weights.
 """
@@ -34,7 +34,7 @@ from lbx.engine.reasoning import THINK, ReasoningSwitch, Values, find_levels, fi
 from lbx.engine.wrapping import Wrapper
 from lbx.options.asking import ASKING, CARD_TEMPLATE, EFFORTS, MODES
 from lbx.options.run_spec import RunSettings
-from lbx.running.retrieving import Finder, rules_of
+from lbx.running.retrieving import ChunkFinder, common_retrieval_rules
 
 if TYPE_CHECKING:
     from lbx.base.records import Task
@@ -49,10 +49,10 @@ _MAX_NAMES = 3
 def choose_tasks(
     bundle: Bundle, names: Sequence[str], settings: RunSettings, benchmarks: Mapping[str, Benchmark]
 ) -> list[Task]:
-    """Return the tasks that match names and patterns.
+    """Choose the tasks of a run by names and patterns.
 
     Args:
-        benchmarks: of the run.
+        benchmarks: benchmarks of the run.
 
     Raises:
         UsageError: a name is unknown, or a task's benchmark does not support the prompting mode.
@@ -75,8 +75,8 @@ def choose_tasks(
     return tasks
 
 
-def server_of(card: ModelCard) -> tuple[str, int] | None:
-    """Host and port of the card's model server, the only address that a run may reach; None for a local model."""
+def server_address(card: ModelCard) -> tuple[str, int] | None:
+    """Host and port of a card's model server, the only address that a run may reach, or None for a local model."""
     options = card.options
     if isinstance(options, EndpointEmbeddingOptions):
         options = options.connection
@@ -84,20 +84,20 @@ def server_of(card: ModelCard) -> tuple[str, int] | None:
 
 
 def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | None]:
-    """Servers of the embedding models that a run uses, as ``server_of`` returns them.
+    """Addresses of the servers of a run's embedding models, each None for a local model.
 
     Raises:
         UsageError: the model that ranks chunks does not exist.
     """
-    servers = [server_of(resolve_embedder(spec.retriever, bundle=bundle))] if spec.has_embedding_retriever else []
+    servers = [server_address(resolve_embedder(spec.retriever, bundle=bundle))] if spec.has_embedding_retriever else []
     if spec.embedding is not None:
         with contextlib.suppress(UsageError):  # the name of vectors already in the results file
-            servers.append(server_of(resolve_embedder(spec.embedding, bundle=bundle)))
+            servers.append(server_address(resolve_embedder(spec.embedding, bundle=bundle)))
     return servers
 
 
-def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:
-    """Return the card of a run's model; without a url if the run starts the model's server.
+def resolve_card(spec: RunSpec, bundle: Bundle) -> ModelCard:
+    """Resolve the card of a run's model. The card contains no url if the run starts the model's server.
 
     Raises:
         UsageError: the model does not exist, or --serve does not apply to it.
@@ -122,7 +122,7 @@ def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:
 
 
 def with_url(card: ModelCard, url: str) -> ModelCard:
-    """Return the card of a served model with another url."""
+    """Copy of a served model's card with another url."""
     return replace(card, options=replace(card.options_as(EndpointOptions), url=url))
 
 
@@ -135,7 +135,7 @@ def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
 
 
 def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
-    """Load a model with a small cache because its full cache does not fit: enough to count tokens identically.
+    """Load a model only to count tokens, with a small cache if the full cache does not fit.
 
     A folder with a tokenizer but no weights suffices.
 
@@ -148,10 +148,10 @@ def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
 
 
 def load_to_forecast(card: ModelCard, bundle: Bundle) -> tuple[Backend, bool]:
-    """Return a model and whether it can be measured; a model that does not fit is loaded only to count tokens.
+    """Load a model, and return it with whether its speed can be measured: not if it only fits for counting tokens.
 
     Raises:
-        BackendError: it cannot be loaded at all.
+        BackendError: the model cannot be loaded at all.
     """
     if isinstance(card.options, EndpointOptions) and not card.options.url:
         log.info("The server is started only for a run: lbx counts the prompts, and does not measure its speed.")
@@ -164,8 +164,8 @@ def load_to_forecast(card: ModelCard, bundle: Bundle) -> tuple[Backend, bool]:
         return backend, False
 
 
-def finder_for(spec: RunSpec, bundle: Bundle, tasks: Sequence[Task]) -> Finder | None:
-    """Make the retriever of chunks; None if whole documents are read.
+def make_finder(spec: RunSpec, bundle: Bundle, tasks: Sequence[Task]) -> ChunkFinder | None:
+    """Make the finder of chunks, or None if the run reads whole documents.
 
     Raises:
         UsageError: the authors of the tasks retrieve in different ways, or not in the requested way.
@@ -173,10 +173,10 @@ def finder_for(spec: RunSpec, bundle: Bundle, tasks: Sequence[Task]) -> Finder |
     """
     if not spec.rag:
         return None
-    rules = rules_of([BENCHMARKS[task.benchmark] for task in tasks], spec)
+    rules = common_retrieval_rules([BENCHMARKS[task.benchmark] for task in tasks], spec)
     embedder = load_embedding_model(spec.retriever, bundle, spec.threads) if spec.has_embedding_retriever else None
     try:
-        return Finder(bundle, spec, embedder, rules)
+        return ChunkFinder(bundle, spec, embedder, rules)
     except BaseException:
         if embedder:
             embedder.close()
@@ -184,7 +184,7 @@ def finder_for(spec: RunSpec, bundle: Bundle, tasks: Sequence[Task]) -> Finder |
 
 
 def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
-    """Whether the model reasons in a separate block: its template has a switch for it, or its tags are known."""
+    """Whether the model reasons in a separate block: the template has a reasoning switch, or the tags are known."""
     source = card.chat.choose_template(backend.tokenizer.chat_template) or ""
     if _has_known_tags(card, backend.tokenizer, source):
         return True
@@ -201,7 +201,7 @@ def _has_known_tags(card: ModelCard, tokenizer: Tokenizer, source: str) -> bool:
 
 
 def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> Prompter:
-    """Make the prompter of one model and these settings, logging settings that do not reach the model.
+    """Make the prompter for a model and a run's settings, and log settings that do not reach the model.
 
     Raises:
         UsageError: the template does not support the requested reasoning effort, or ``settings.template`` cannot be
@@ -222,7 +222,7 @@ def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> P
 
 
 def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatTemplate | None:
-    """The model's template; None if prompts go to the model unchanged or a server applies the template."""
+    """Make the model's chat template, or None if prompts go to the model unchanged or a server applies the template."""
     tokenizer, chat = backend.tokenizer, card.chat
     if backend.info.wraps_prompts:
         if settings.template not in ("", CARD_TEMPLATE):
@@ -264,8 +264,8 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
     ends = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
     template = ChatTemplate(source, **ends, kwargs=chat.kwargs)
     switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
-    levels = find_levels(template.with_variables(switch.on or {}), EFFORTS)
-    can_reason = switch.on is not None or levels
+    levels = find_levels(template.with_variables(switch.on_values or {}), EFFORTS)
+    can_reason = switch.on_values is not None or levels
     if settings.thinking is not False and not _has_known_tags(card, tokenizer, source) and can_reason:
         log.warning(
             f"The chat template of {card.name} can enable reasoning, but lbx found no reasoning tags in it. Reasoning "
@@ -277,11 +277,11 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
     return template.with_variables({**values, **_effort_values(levels, switch, given, settings)})
 
 
-def _report_ignored_options(settings: RunSettings, why: str, instead: str) -> None:
+def _report_ignored_options(settings: RunSettings, reason: str, fix: str) -> None:
     if settings.reasoning_effort:
-        raise UsageError(f"{_effort_option(settings)} does not reach the model: {why}.", fix=instead)
+        raise UsageError(f"{_effort_option(settings)} does not reach the model: {reason}.", fix=fix)
     if settings.thinks or settings.thinking is False:
-        log.info(f"{_thinking_option(settings)} does not reach the model: {why}. {instead}")
+        log.info(f"{_thinking_option(settings)} does not reach the model: {reason}. {fix}")
 
 
 def _thinking_option(settings: RunSettings) -> str:
@@ -298,15 +298,19 @@ def _switch_values(
     template_values: Mapping[str, Any],
     settings: RunSettings,
 ) -> Values:
-    """Return template values of the reasoning switch for the settings, logging if the template has no switch."""
+    """Template values that set the reasoning switch by the settings. Logs a message if the template has no switch."""
     if settings.thinking is None and not settings.thinks:
-        if switch.on is not None and switch.off is not None and not template_values.keys() & {*switch.on, *switch.off}:
+        if (
+            switch.on_values is not None
+            and switch.off_values is not None
+            and not template_values.keys() & {*switch.on_values, *switch.off_values}
+        ):
             log.info(
                 "This model can reason before it answers, and its chat template sets the default. "
                 "Pass --thinking or --no-thinking to choose."
             )
         return {}
-    values = switch.on if settings.thinks else switch.off
+    values = switch.on_values if settings.thinks else switch.off_values
     if values is None and levels:
         if not settings.thinks:
             log.warning(
@@ -332,7 +336,7 @@ def _effort_values(
     template_values: Mapping[str, Any],
     settings: RunSettings,
 ) -> Values:
-    """Return the value of the template's variable for reasoning effort.
+    """Template values that set the reasoning effort.
 
     Raises:
         UsageError: the template has no such variable, or treats this level like any other word.
@@ -341,7 +345,7 @@ def _effort_values(
         raise UsageError(
             f"The model's chat template does not support reasoning_effort: {_effort_option(settings)} has no effect.",
             fix="Remove the option: the model behaves as trained."
-            if switch.on is None
+            if switch.on_values is None
             else "Pass --thinking or --no-thinking, which it supports.",
         )
     supported_levels = [level for level in EFFORTS if any(level in some for some in levels.values())]
@@ -364,7 +368,7 @@ def _effort_values(
 def bind_families(
     bundle: Bundle, names: Sequence[str], settings: RunSettings, find_card: Callable[[], ModelCard]
 ) -> list[Benchmark]:
-    """Return the families among the named ones that need the model, with samples for it.
+    """Bind the families among ``names`` whose samples depend on the model to the model.
 
     Args:
         names: names for ``--tasks``.
@@ -385,7 +389,7 @@ def bind_families(
 
 
 def load_model_tokenizer(card: ModelCard, bundle: Bundle) -> ModelTokenizer:
-    """Load a model's tokenizer, and count the tokens of its chat template; raises like ``load_tokenizer``."""
+    """Load a model's tokenizer, and count the tokens that the chat template adds. Raises like ``load_tokenizer``."""
     tokenizer, sha256, count = load_tokenizer(card, bundle, debug=is_debugging())
     if not tokenizer.chat_template:
         wrapping_tokens = 0
@@ -396,7 +400,8 @@ def load_model_tokenizer(card: ModelCard, bundle: Bundle) -> ModelTokenizer:
             switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
             # Runs with and without reasoning share the samples, so they must fit in both.
             wrappers = [
-                Wrapper(tokenizer, template.with_variables(values or {})) for values in ({}, switch.on, switch.off)
+                Wrapper(tokenizer, template.with_variables(values or {}))
+                for values in ({}, switch.on_values, switch.off_values)
             ]
             wrapping_tokens = max(len(wrapper.encode(wrapper.wrap("", chat=True))) for wrapper in wrappers)
         except BackendError:  # raised again by each prompt in this template; bare prompts do not need it

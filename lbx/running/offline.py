@@ -1,4 +1,4 @@
-"""Offline guarantee of a run: network interfaces of the machine, and a guard that blocks network access."""
+"""Offline guarantee of a run: a guard that blocks network access, and the network interfaces of the machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"
 
 
 class _Guard:
-    """Addresses that this process may reach; None allows all."""
+    """State of the guard: the addresses that this process may reach, or None to allow all."""
 
     is_installed = False
     allowed_addresses: frozenset[tuple[str, int]] | None = None
@@ -30,11 +30,11 @@ _guard = _Guard()
 
 
 class NetworkAttemptError(LbxError):
-    """An attempt to reach the network during an offline run."""
+    """Code attempted to reach the network during an offline run."""
 
 
 def network_interfaces() -> list[str]:
-    """Names of this process's network interfaces other than loopback; [] inside an empty network namespace."""
+    """Names of this process's network interfaces other than loopback, or [] inside an empty network namespace."""
     try:
         lines = read_input(Path("/proc/self/net/dev"), SMALL).decode().splitlines()[2:]
     except OSError:
@@ -47,7 +47,7 @@ def block_network(*servers: tuple[str, int] | None) -> str:
     """Block every connection and name look-up of this process from now on, and put libraries into offline mode.
 
     Args:
-        servers: host and port of each model server that remains reachable; None for a local model.
+        servers: host and port of each model server that remains reachable, or None for a local model.
 
     Returns:
         Description of the offline method, for the terminal and the results file.
@@ -71,7 +71,7 @@ def block_network(*servers: tuple[str, int] | None) -> str:
 
 @contextmanager
 def offline(*servers: tuple[str, int] | None) -> Iterator[str]:
-    """Block the network inside a ``with`` block."""
+    """Block the network like ``block_network``, inside a ``with`` block."""
     before, environment = _guard.allowed_addresses, {name: os.environ.get(name) for name in _OFFLINE}
     try:
         yield block_network(*servers)
@@ -85,7 +85,7 @@ def offline(*servers: tuple[str, int] | None) -> Iterator[str]:
 
 
 def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
-    """The host by name and by each of its addresses, with the port."""
+    """Resolve a host, and return (name, port) and (address, port) of each of its addresses."""
     try:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:

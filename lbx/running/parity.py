@@ -1,9 +1,9 @@
-"""Compare two models on the same prompts: token ids, logits, greedy answers, scores.
+"""Comparison of two models on the same prompts: token ids, logits, greedy answers, scores.
 
 Only one model is in memory at a time. The first model answers every prompt greedily; the logits at the first positions
 of each answer are kept on disk. The second model is then fed the first one's token ids, so that only the weights and
 the arithmetic can differ: its logits are taken after the prompt and after each token of the first one's answer,
-regardless of its own choice. Its own greedy answers are compared with the first one's. Models with different
+regardless of its own choice. The greedy answers of both models are compared, too. Models with different
 vocabularies have no common logits: each gets its own tokens, and only answers and scores are compared.
 
 Differences are those of logits after a given text, and the first differing token of answers. The summary is by task,
@@ -25,8 +25,8 @@ from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey, Sam
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.needle import Needle, NeedleSettings, make_prompt, make_sample
 from lbx.engine.batching import complete
-from lbx.engine.model import Backend, BackendInfo, BulkExtend, Extend, LocalBackend, bulk_tokens
-from lbx.engine.prefix import common_prefix
+from lbx.engine.model import Backend, BackendInfo, BulkExtension, LocalBackend, SequenceExtension, bulk_tokens
+from lbx.engine.prefix import common_prefix_length
 from lbx.engine.prompter import Prompter
 from lbx.options.selection import Selection
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogitDifference:
-    """Differences of logits over a number of positions.
+    """Difference of two models' logits over a number of positions.
 
     Attributes:
         positions: number of compared positions; all means are over these.
         max_abs: largest |a - b| of any token at any position.
-        mean_abs: mean over tokens and positions.
+        mean_abs: mean |a - b| over tokens and positions.
         kl, max_kl: Kullback-Leibler divergence of the second model's distribution from the first one's, KL(a || b),
             in nats: its mean and its maximum.
         same_top: number of positions with the same likeliest token in both models.
@@ -56,7 +56,7 @@ class LogitDifference:
 
     @property
     def top_agreement(self) -> float:
-        """Share of positions with the same likeliest token; 0 without positions."""
+        """Share of the positions with the same likeliest token, or 0 without positions."""
         return self.same_top / self.positions if self.positions else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -69,8 +69,8 @@ NO_DIFFERENCE = LogitDifference()
 """Difference over no positions."""
 
 
-def compare(a: Logits, b: Logits) -> LogitDifference:
-    """Compare logits at one position.
+def compare_logits(a: Logits, b: Logits) -> LogitDifference:
+    """Compare two models' logits at one position.
 
     Shapes (vocabulary,); vocabularies of different sizes (padding) are compared on their common tokens.
     """
@@ -86,18 +86,18 @@ def compare(a: Logits, b: Logits) -> LogitDifference:
     return LogitDifference(1, float(apart.max()), float(apart.mean()), kl, kl, same)
 
 
-def merge(parts: Iterable[LogitDifference]) -> LogitDifference:
-    measured = [part for part in parts if part.positions]
-    total = sum(part.positions for part in measured)
+def merge_differences(differences: Iterable[LogitDifference]) -> LogitDifference:
+    measured = [item for item in differences if item.positions]
+    total = sum(item.positions for item in measured)
     if not total:
         return NO_DIFFERENCE
     return LogitDifference(
         positions=total,
-        max_abs=max(part.max_abs for part in measured),
-        mean_abs=sum(part.mean_abs * part.positions for part in measured) / total,
-        kl=sum(part.kl * part.positions for part in measured) / total,
-        max_kl=max(part.max_kl for part in measured),
-        same_top=sum(part.same_top for part in measured),
+        max_abs=max(item.max_abs for item in measured),
+        mean_abs=sum(item.mean_abs * item.positions for item in measured) / total,
+        kl=sum(item.kl * item.positions for item in measured) / total,
+        max_kl=max(item.max_kl for item in measured),
+        same_top=sum(item.same_top for item in measured),
     )
 
 
@@ -108,33 +108,35 @@ def _log_softmax(logits: Any) -> Any:
     return shifted - np.log(np.sum(np.exp(shifted)))
 
 
-class Flip(NamedTuple):
-    """First difference between two answers to one prompt.
+class FirstDifference(NamedTuple):
+    """First difference between two models' answers to one prompt.
 
     Attributes:
         position: index of the first differing token.
-        gap: logit of the token chosen there minus the logit of the other answer's token; None if the model has no such
-            token.
+        gap: logit of the token chosen there minus the logit of the other answer's token, or None if the model has no
+            such token.
     """
 
     position: int
     gap: float | None
 
 
-class FlipWatch:
-    """Watch for the first token of an answer that differs from another answer; ``flip`` is None until then."""
+class DifferenceWatch:
+    """Token watch that stores the first difference of an answer from another answer in ``first_difference``."""
 
     def __init__(self, other: Sequence[int]) -> None:
         self._other = other
-        self.flip: Flip | None = None
+        self.first_difference: FirstDifference | None = None
 
     def __call__(self, position: int, logits: Logits, token: int) -> None:
-        if self.flip is None and position < len(self._other) and token != (other := self._other[position]):
-            self.flip = Flip(position, float(logits[token] - logits[other]) if other < len(logits) else None)
+        if self.first_difference is None and position < len(self._other) and token != (other := self._other[position]):
+            self.first_difference = FirstDifference(
+                position, float(logits[token] - logits[other]) if other < len(logits) else None
+            )
 
 
 def forced_logits(backend: LocalBackend, prompt: Sequence[int], tokens: Sequence[int]) -> Iterator[Logits]:
-    """Yield the logits after a prompt, and after each token that follows it.
+    """Yield the logits after a prompt, and after each of the tokens that are fed after the prompt.
 
     Raises:
         BackendError: the model failed.
@@ -142,14 +144,14 @@ def forced_logits(backend: LocalBackend, prompt: Sequence[int], tokens: Sequence
     memory = backend.sequences()
 
     def extend(ids: Sequence[int]) -> Logits:
-        (logits,) = memory.extend([Extend(0, ids, wants_logits=True)])
+        (logits,) = memory.extend([SequenceExtension(0, ids, wants_logits=True)])
         assert logits is not None
         return logits
 
     bulk, step = bulk_tokens(len(prompt), memory.traits.bulk), memory.max_step
     try:
         for at in range(0, bulk, step):
-            memory.extend([BulkExtend(0, prompt[at : min(at + step, bulk)], wants_logits=False)])
+            memory.extend([BulkExtension(0, prompt[at : min(at + step, bulk)], wants_logits=False)])
         for at in range(bulk, len(prompt), step):
             logits = extend(prompt[at : at + step])
         yield logits
@@ -164,23 +166,23 @@ ParityProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ParityModel:
-    """Loaded model with its prompter."""
+    """Model in a comparison: loaded, with a prompter."""
 
     backend: Backend
     prompter: Prompter
 
     @property
     def has_tokenizer(self) -> bool:
-        """False for a server without one: its prompts are counted in characters."""
+        """Whether the model has a tokenizer. The prompts of a server without one are counted in characters."""
         return self.backend.info.counts_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class _FirstResult:
-    """First model's results for a prompt.
+    """Results of the first model for a prompt.
 
     Attributes:
-        plain: ids of the prompt's whole text, without BOS and chat template; None without a tokenizer.
+        plain: ids of the prompt's whole text, without BOS and chat template, or None without a tokenizer.
         logits: file of shape (positions, vocabulary).
     """
 
@@ -193,17 +195,17 @@ class _FirstResult:
 
 @dataclass(frozen=True, slots=True)
 class PromptParity:
-    """Comparison of one prompt.
+    """Comparison of two models on one prompt.
 
     Attributes:
-        prompt_tokens: count by the first model; 0 if the prompt could not be run.
-        same_ids: whether both tokenizers turn the prompt's text into the same ids; None without two tokenizers.
+        prompt_tokens: count by the first model, or 0 if the prompt could not be run.
+        same_ids: whether both tokenizers turn the prompt's text into the same ids, or None without two tokenizers.
         first_id_difference: index of the first differing id.
         same_prompt: whether the ids that a run would feed are equal: BOS, chat template and truncation included.
         logits: differences at the compared positions.
         same_output: whether the greedy answers have the same tokens, or the same text if the vocabularies differ; None
             if either is missing.
-        flip: first differing token of the answers, and the second model's preference for its own token.
+        first_difference: first differing token of the answers, and the second model's preference for its own token.
         outputs, reasoned: answer of each model, and whether it wrote a block of reasoning.
         problem: reason, in a sentence, for a prompt that did not run on both models.
     """
@@ -215,7 +217,7 @@ class PromptParity:
     same_prompt: bool | None = None
     logits: LogitDifference = NO_DIFFERENCE
     same_output: bool | None = None
-    flip: Flip | None = None
+    first_difference: FirstDifference | None = None
     outputs: tuple[str, str] | None = None
     reasoned: tuple[bool, bool] = (False, False)
     problem: str = ""
@@ -223,11 +225,11 @@ class PromptParity:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """Comparison over all prompts.
+    """Comparison of two models over all prompts.
 
     Attributes:
-        same_vocabulary: whether token ids mean the same to both; None without two tokenizers.
-        not_compared: sentences with the parts that could not be compared, and the reasons.
+        same_vocabulary: whether both models use the same token ids, or None without two tokenizers.
+        not_compared: sentences on what could not be compared, and why.
     """
 
     first: BackendInfo
@@ -237,7 +239,7 @@ class Parity:
     prompts: tuple[PromptParity, ...]
 
 
-def measure(
+def compare_models(
     prompts: Sequence[ParityPrompt],
     load: tuple[Callable[[], ParityModel], Callable[[], ParityModel]],
     *,
@@ -245,11 +247,11 @@ def measure(
     folder: Path,
     progress: ParityProgress = lambda _name, _done, _total: None,
 ) -> Parity:
-    """Compare two models; the second is loaded after the first is closed.
+    """Compare two models on prompts. The second model is loaded after the first is closed.
 
     Args:
         positions: number of tokens of each answer to compare logits after, besides the position after the prompt.
-        folder: for the first model's logits, 4 bytes x vocabulary x (positions + 1) per prompt.
+        folder: folder for the first model's logits, 4 bytes x vocabulary x (positions + 1) per prompt.
 
     Raises:
         BackendError: a model cannot be loaded.
@@ -289,18 +291,18 @@ def measure(
         second.backend.close()
 
 
-def _plain(side: ParityModel, prompt: ParityPrompt) -> tuple[int, ...] | None:
-    return tuple(side.backend.tokenizer.encode(prompt.prompt.text, special=False)) if side.has_tokenizer else None
+def _plain(model: ParityModel, prompt: ParityPrompt) -> tuple[int, ...] | None:
+    return tuple(model.backend.tokenizer.encode(prompt.prompt.text, special=False)) if model.has_tokenizer else None
 
 
-def _request(side: ParityModel, prompt: ParityPrompt) -> Request:
-    return side.prompter.request(prompt.key, prompt.prompt, Sampling())
+def _request(model: ParityModel, prompt: ParityPrompt) -> Request:
+    return model.prompter.request(prompt.key, prompt.prompt, Sampling())
 
 
-def _run_first(side: ParityModel, prompt: ParityPrompt, logits_path: Path, positions: int) -> _FirstResult:
+def _run_first(model: ParityModel, prompt: ParityPrompt, logits_path: Path, positions: int) -> _FirstResult:
     import numpy as np
 
-    plain = _plain(side, prompt)
+    plain = _plain(model, prompt)
     logits_rows: list[Logits] = []
 
     def keep(at: int, logits: Logits, _token: int) -> None:
@@ -308,21 +310,21 @@ def _run_first(side: ParityModel, prompt: ParityPrompt, logits_path: Path, posit
             logits_rows.append(logits)
 
     try:
-        request = _request(side, prompt)
-        answer = complete(side.backend, request, keep)
+        request = _request(model, prompt)
+        answer = complete(model.backend, request, keep)
     except (PromptError, BackendError) as exc:
-        return _FirstResult(plain, problem=f"{side.backend.info.model}: {exc.cause}")
+        return _FirstResult(plain, problem=f"{model.backend.info.model}: {exc.cause}")
     if logits_rows:
         np.save(logits_path, np.stack(logits_rows))
     return _FirstResult(plain, request, answer, logits_path if logits_rows else None)
 
 
-def _limitations(first: BackendInfo, side: ParityModel, same_vocabulary: bool | None, steps: bool) -> tuple[str, ...]:
-    second = side.backend.info
+def _limitations(first: BackendInfo, model: ParityModel, same_vocabulary: bool | None, steps: bool) -> tuple[str, ...]:
+    second = model.backend.info
     reasons: list[str] = []
     if same_vocabulary is None:
         reasons.append("Token ids: a server without [tokenizer] in its card does not return them.")
-    for info, shows in ((first, steps), (second, isinstance(side.backend, LocalBackend))):
+    for info, shows in ((first, steps), (second, isinstance(model.backend, LocalBackend))):
         if not shows:
             reasons.append(f"Logits: the backend {info.name} of {info.model} does not return them.")
     if same_vocabulary is False:
@@ -333,47 +335,52 @@ def _limitations(first: BackendInfo, side: ParityModel, same_vocabulary: bool | 
     return tuple(reasons)
 
 
-def _compare(side: ParityModel, prompt: ParityPrompt, first: _FirstResult, *, same_vocabulary: bool) -> PromptParity:
-    plain = _plain(side, prompt)
-    same_ids, difference = None, None
+def _compare(model: ParityModel, prompt: ParityPrompt, first: _FirstResult, *, same_vocabulary: bool) -> PromptParity:
+    plain = _plain(model, prompt)
+    same_ids, id_difference = None, None
     if plain is not None and first.plain is not None:
         same_ids = plain == first.plain
-        difference = None if same_ids else common_prefix(first.plain, plain)
+        id_difference = None if same_ids else common_prefix_length(first.plain, plain)
     if first.request is None or first.completion is None:
-        return PromptParity(prompt, 0, same_ids, difference, problem=first.problem)
+        return PromptParity(prompt, 0, same_ids, id_difference, problem=first.problem)
     tokens = len(first.request.token_ids)
     same_prompt: bool | None = None
     try:
-        own_request = _own_request(side, prompt, required=not same_vocabulary)
+        own_request = _own_request(model, prompt, required=not same_vocabulary)
         same_prompt = (
             None if same_ids is None else own_request is not None and own_request.token_ids == first.request.token_ids
         )
-        if same_vocabulary and isinstance(side.backend, LocalBackend) and first.logits is not None:
-            logits, flip, answer = _follow(side.backend, first)
+        if same_vocabulary and isinstance(model.backend, LocalBackend) and first.logits is not None:
+            logits, first_difference, answer = _follow(model.backend, first)
         else:
             request = first.request if same_vocabulary or own_request is None else own_request
-            logits, flip, answer = NO_DIFFERENCE, None, complete(side.backend, request)
+            logits, first_difference, answer = NO_DIFFERENCE, None, complete(model.backend, request)
     except (PromptError, BackendError) as exc:
-        problem = f"{side.backend.info.model}: {exc.cause}"
-        return PromptParity(prompt, tokens, same_ids, difference, same_prompt, problem=problem)
-    same = flip is None and (answer.text, answer.reasoning) == (first.completion.text, first.completion.reasoning)
+        problem = f"{model.backend.info.model}: {exc.cause}"
+        return PromptParity(prompt, tokens, same_ids, id_difference, same_prompt, problem=problem)
+    same = first_difference is None and (answer.text, answer.reasoning) == (
+        first.completion.text,
+        first.completion.reasoning,
+    )
     outputs = (first.completion.text, answer.text)
     reasoned = (first.completion.reasoning is not None, answer.reasoning is not None)
-    return PromptParity(prompt, tokens, same_ids, difference, same_prompt, logits, same, flip, outputs, reasoned)
+    return PromptParity(
+        prompt, tokens, same_ids, id_difference, same_prompt, logits, same, first_difference, outputs, reasoned
+    )
 
 
-def _own_request(side: ParityModel, prompt: ParityPrompt, *, required: bool) -> Request | None:
-    """Request for the prompt as in a run; None if the model refuses a prompt that is not ``required``."""
+def _own_request(model: ParityModel, prompt: ParityPrompt, *, required: bool) -> Request | None:
+    """Make the model's own request for a prompt, or None if the prompt does not fit and is not ``required``."""
     try:
-        return _request(side, prompt)
+        return _request(model, prompt)
     except PromptError:
         if required:
             raise
         return None
 
 
-def _follow(backend: LocalBackend, first: _FirstResult) -> tuple[LogitDifference, Flip | None, Completion]:
-    """Feed the first model's answer to the second: compare the logits, and make the second model's own answer.
+def _follow(backend: LocalBackend, first: _FirstResult) -> tuple[LogitDifference, FirstDifference | None, Completion]:
+    """Compare the second model's logits along the first model's answer, and make the second model's own answer.
 
     One pass gives both as long as the answers agree; after the first difference the rest is computed again.
     """
@@ -382,20 +389,20 @@ def _follow(backend: LocalBackend, first: _FirstResult) -> tuple[LogitDifference
     assert first.request is not None and first.completion is not None and first.logits is not None
     request, tokens = first.request, first.completion.output_ids or ()
     first_logits = np.load(first.logits, mmap_mode="r")
-    parts: list[LogitDifference] = []
-    flip_watch = FlipWatch(tokens)
+    differences: list[LogitDifference] = []
+    watcher = DifferenceWatch(tokens)
 
     def watch(position: int, logits: Logits, token: int) -> None:
-        if flip_watch.flip is None and position < len(first_logits):
-            parts.append(compare(first_logits[position], logits))
-        flip_watch(position, logits, token)
+        if watcher.first_difference is None and position < len(first_logits):
+            differences.append(compare_logits(first_logits[position], logits))
+        watcher(position, logits, token)
 
     answer = complete(backend, request, watch)
-    if len(parts) < len(first_logits):
+    if len(differences) < len(first_logits):
         for position, logits in enumerate(forced_logits(backend, request.token_ids, tokens[: len(first_logits) - 1])):
-            if position >= len(parts):
-                parts.append(compare(first_logits[position], logits))
-    return merge(parts), flip_watch.flip, answer
+            if position >= len(differences):
+                differences.append(compare_logits(first_logits[position], logits))
+    return merge_differences(differences), watcher.first_difference, answer
 
 
 PLAIN = "plain"
@@ -422,10 +429,10 @@ _TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class ParityPrompt:
-    """Prompt for both models.
+    """Prompt that both models answer.
 
     Attributes:
-        sample, benchmark: source of the prompt, so that answers can be scored; None for built-in texts.
+        sample, benchmark: source of the prompt, so that answers can be scored, or None for built-in texts.
     """
 
     key: SampleKey
@@ -439,7 +446,7 @@ class ParityPrompt:
 
 
 def built_in_prompts() -> list[ParityPrompt]:
-    """Needles in short texts of two languages, and texts that are difficult for tokenizers."""
+    """Make prompts without a bundle: needles in short texts of two languages, and texts that challenge tokenizers."""
     needle = Needle()
     prompts = [
         ParityPrompt(sample.key, make_prompt(sample), sample, needle)
@@ -459,7 +466,7 @@ def bundle_prompts(
 ) -> Iterator[ParityPrompt]:
     """Yield the prompts of the chosen samples of each task, in the task's plain mode.
 
-    Both models read the same prompts, so a family with samples for a model has them for one of the two.
+    Both models read the same prompts. Samples that depend on a model are made for one of the two models.
 
     Raises:
         BundleError: a data file is damaged, or a prompt is missing.
@@ -475,18 +482,18 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class TaskParity:
-    """Comparison summed over the prompts of a task, or over all.
+    """Comparison of two models, summed over the prompts of a task or over all prompts.
 
     Attributes:
         compared: number of prompts that both models answered.
-        same_ids, same_prompts: number of prompts with the same ids, as plain text and as fed by a run; None if token
+        same_ids, same_prompts: number of prompts with the same ids, as plain text and as fed by a run, or None if token
             ids could not be compared.
         logits: differences at the positions of all prompts.
         same_outputs: number of equal greedy answers among ``compared``.
-        median_first_difference: median place of the first differing token over differing answers; None without any, or
-            without known tokens.
+        median_first_difference: median index of the first differing token over differing answers, or None without any,
+            or without known tokens.
         median_gap, max_gap: the second model's preference for its own token there.
-        metric: headline metric; "" for answers without one.
+        metric: headline metric, or "" for answers without one.
         score_first, score_second: score of each model, in 0..1, over the ``compared`` prompts.
     """
 
@@ -514,8 +521,8 @@ class TaskParity:
         return asdict(self) | {"logits": logits, "metric": self.metric or None, "difference": self.difference}
 
 
-def by_task(parity: Parity) -> list[TaskParity]:
-    """Summarise each task, then all prompts together; the total of several tasks has no score."""
+def summarise_by_task(parity: Parity) -> list[TaskParity]:
+    """Summarise a comparison by task, then over all prompts. The total of several tasks contains no score."""
     tasks: dict[str, list[PromptParity]] = {}
     for comparison in parity.prompts:
         tasks.setdefault(comparison.prompt.task, []).append(comparison)
@@ -524,8 +531,12 @@ def by_task(parity: Parity) -> list[TaskParity]:
 
 
 def _summarise(task: str, prompts: Sequence[PromptParity], *, with_scores: bool) -> TaskParity:
-    gaps = [comparison.flip.gap for comparison in prompts if comparison.flip and comparison.flip.gap is not None]
-    positions = [comparison.flip.position for comparison in prompts if comparison.flip]
+    gaps = [
+        comparison.first_difference.gap
+        for comparison in prompts
+        if comparison.first_difference and comparison.first_difference.gap is not None
+    ]
+    positions = [comparison.first_difference.position for comparison in prompts if comparison.first_difference]
     metric, first, second = _scores(prompts) if with_scores else ("", None, None)
     return TaskParity(
         task=task,
@@ -533,7 +544,7 @@ def _summarise(task: str, prompts: Sequence[PromptParity], *, with_scores: bool)
         compared=sum(comparison.same_output is not None for comparison in prompts),
         same_ids=_count([comparison.same_ids for comparison in prompts]),
         same_prompts=_count([comparison.same_prompt for comparison in prompts]),
-        logits=merge(comparison.logits for comparison in prompts),
+        logits=merge_differences(comparison.logits for comparison in prompts),
         same_outputs=sum(bool(comparison.same_output) for comparison in prompts),
         median_first_difference=median(positions) if positions else None,
         median_gap=median(gaps) if gaps else None,
@@ -550,7 +561,7 @@ def _count(flags: Sequence[bool | None]) -> int | None:
 
 
 def _scores(prompts: Sequence[PromptParity]) -> tuple[str, float | None, float | None]:
-    """Headline metric and its official aggregate for each model."""
+    """Return the headline metric, and the official aggregate for each model."""
     both = [
         comparison
         for comparison in prompts
@@ -577,8 +588,8 @@ def _score(prompts: Sequence[PromptParity], side: int) -> tuple[str, float]:
 
 
 def explain_excess(parity: Parity, bound: float) -> str:
-    """Explain how the difference of two models exceeds a bound on logits; "" if it does not."""
-    (*_, total) = by_task(parity)
+    """Explain how the difference of two models exceeds a bound on logits, or "" if it does not."""
+    (*_, total) = summarise_by_task(parity)
     if total.compared < total.prompts:
         return f"{total.prompts - total.compared} of {total.prompts} prompts were not answered by both models"
     if total.same_ids != total.prompts:
@@ -591,7 +602,7 @@ def explain_excess(parity: Parity, bound: float) -> str:
 
 
 def to_json(parity: Parity) -> dict[str, Any]:
-    *tasks, total = by_task(parity)
+    *tasks, total = summarise_by_task(parity)
     return {
         "first": _info_json(parity.first),
         "second": _info_json(parity.second),
@@ -609,8 +620,8 @@ def to_json(parity: Parity) -> dict[str, Any]:
                 "same_prompt": comparison.same_prompt,
                 "logits": comparison.logits.to_json() if comparison.logits.positions else None,
                 "same_output": comparison.same_output,
-                "first_difference": comparison.flip.position if comparison.flip else None,
-                "gap": comparison.flip.gap if comparison.flip else None,
+                "first_difference": comparison.first_difference.position if comparison.first_difference else None,
+                "gap": comparison.first_difference.gap if comparison.first_difference else None,
                 "outputs": list(comparison.outputs) if comparison.outputs else None,
                 "problem": comparison.problem or None,
             }

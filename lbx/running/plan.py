@@ -1,4 +1,4 @@
-"""Forecast of a run without running it."""
+"""Forecast of a run, for ``lbx plan``, and before the first sample of ``lbx run``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from lbx.backends.options import AUTO
 from lbx.base.errors import BackendError, EndpointError, UsageError
 from lbx.base.listening import Listener
 from lbx.base.records import SampleKey
-from lbx.options.asking import OF_LENGTH
+from lbx.options.asking import LENGTH_OPTIONS
 from lbx.options.run_spec import RunSpec
 from lbx.results import RunRow, Store
 from lbx.results.file.sessions import answer_lengths, history
 from lbx.running.answering import Asker
 from lbx.running.forecast.estimate import LEAST_S, Costs, costs_from
-from lbx.running.forecast.outlook import FreeMemory, Outlook, make_outlook, summary_lines
+from lbx.running.forecast.run_forecast import Forecast, FreeMemory, make_forecast, summary_lines
 from lbx.running.jobs import count_questions
-from lbx.running.models import card_of, load_to_forecast
-from lbx.running.preparing import for_other_model, make_works, resolve, retrieving
+from lbx.running.models import load_to_forecast, resolve_card
+from lbx.running.preparing import for_other_model, make_works, open_retriever, resolve
 from lbx.running.resolved_run import ResolvedRun, check_samples
-from lbx.running.workers.pool import share_out
+from lbx.running.workers.pool import divide_machine
 
 log = logging.getLogger("lbx")
 
@@ -39,11 +39,11 @@ def plan(
     *,
     measure_speed: bool = True,
     listener: Listener | None = None,
-) -> Outlook:
+) -> Forecast:
     """Count the tokens of a run and estimate memory and time, running at most a calibration of a few seconds.
 
     Args:
-        results: a results file; durations of its sessions replace the calibration.
+        results: a results file; the durations of sessions in that file replace the calibration.
         measure_speed: False leaves costs unknown that no session provides.
         listener: receives the counting progress.
 
@@ -60,10 +60,10 @@ def plan_each(
     *,
     measure_speed: bool = True,
     listener: Listener | None = None,
-) -> Iterator[Outlook]:
-    """Yield forecasts of the spec's model and of alternatives, skipping alternatives that cannot be loaded.
+) -> Iterator[Forecast]:
+    """Yield forecasts of the spec's model and of alternative models, skipping alternatives that cannot be loaded.
 
-    Samples that depend on the model are made for each of them, so they may differ in number and length. With
+    Samples that depend on the model are made for each model, so they may differ in number and length. With
     alternatives, a transformers model on a CPU without a dtype in its card is planned in float32 and in bfloat16.
 
     Args:
@@ -76,7 +76,7 @@ def plan_each(
     run = resolve(spec)
     if results is not None:
         check_samples(run, Path(results))
-    with retrieving(run) as reading, use_one_share(spec.workers):
+    with open_retriever(run) as reading, use_one_share(spec.workers):
         ahead = functools.partial(
             _plan,
             free=FreeMemory.measure(),
@@ -84,26 +84,26 @@ def plan_each(
             measure_speed=measure_speed,
             listener=listener or Listener(),
         )
-        cards = [card_of(replace(spec, model=name, backend=None), run.bundle) for name in alternatives]
-        first = card_of(spec, run.bundle)
-        yield (outlook := ahead(reading, first))
+        cards = [resolve_card(replace(spec, model=name, backend=None), run.bundle) for name in alternatives]
+        first = resolve_card(spec, run.bundle)
+        yield (forecast := ahead(reading, first))
         if alternatives:
-            yield from (ahead(reading, card) for card in _in_other_dtype(first, outlook))
+            yield from (ahead(reading, card) for card in _in_other_dtype(first, forecast))
         for card in cards:
             try:
                 alternative = for_other_model(reading, card)
-                yield (outlook := ahead(alternative, card))
-                yield from (ahead(alternative, other) for other in _in_other_dtype(card, outlook))
+                yield (forecast := ahead(alternative, card))
+                yield from (ahead(alternative, other) for other in _in_other_dtype(card, forecast))
             except (BackendError, EndpointError, UsageError) as error:
                 log.info(f"Skipped {card.name}: {error}")
 
 
-def _in_other_dtype(card: ModelCard, outlook: Outlook) -> list[ModelCard]:
-    """Return the card with the CPU's other number format, if the card does not set one."""
+def _in_other_dtype(card: ModelCard, forecast: Forecast) -> list[ModelCard]:
+    """Return the card with the CPU's other number format, as a list that is empty if the card sets a format."""
     options = card.options
-    if not isinstance(options, HfOptions) or options.dtype != AUTO or outlook.memory.device != "RAM":
+    if not isinstance(options, HfOptions) or options.dtype != AUTO or forecast.memory.device != "RAM":
         return []
-    other = "float32" if outlook.dtype == "bfloat16" else "bfloat16"
+    other = "float32" if forecast.dtype == "bfloat16" else "bfloat16"
     return [replace(card, options=replace(options, dtype=other))]
 
 
@@ -115,21 +115,21 @@ def _plan(
     results: str | os.PathLike[str] | None,
     measure_speed: bool,
     listener: Listener,
-) -> Outlook:
+) -> Forecast:
     workers = run.spec.workers
     backend, measurable = load_to_forecast(card, run.bundle)
     try:
         works = make_works(run, card, backend)
-        outlook = make_outlook(
+        forecast = make_forecast(
             works,
             free=free,
             workers=workers,
             session_costs=_costs_in_file(results, works[0].row, workers),
             measure=measure_speed and measurable,
-            progress=functools.partial(listener.counted, "Counting tokens", unit="samples"),
-            measuring=functools.partial(listener.counted, "Measuring speed", unit="%"),
+            progress=functools.partial(listener.on_count, "Counting tokens", unit="samples"),
+            measuring=functools.partial(listener.on_count, "Measuring speed", unit="%"),
         )
-        return replace(outlook, questions=count_questions(works[0]))
+        return replace(forecast, questions=count_questions(works[0]))
     finally:
         backend.close()
 
@@ -146,7 +146,7 @@ def use_one_share(workers: int) -> Iterator[None]:
     if not workers:
         yield
         return
-    share = share_out(workers)[0]
+    share = divide_machine(workers)[0]
     movable = hasattr(os, "sched_setaffinity")
     cores = os.sched_getaffinity(0) if movable else ()
     saved = {name: os.environ.get(name) for name in share.environment}
@@ -171,8 +171,8 @@ def forecast_run(
     *,
     workers: int,
     listener: Listener,
-) -> Outlook:
-    """Count the prompts of a run before it starts, and log the forecast.
+) -> Forecast:
+    """Make the forecast of a run before the first sample, and log it.
 
     Args:
         finished_keys: answered samples of each of the runs that are executed together.
@@ -184,7 +184,7 @@ def forecast_run(
     """
     session_costs = costs_of_sessions(store, asker.rows[0], workers)
     ahead = functools.partial(
-        make_outlook,
+        make_forecast,
         free=free,
         finished_keys=finished_keys,
         workers=workers,
@@ -192,14 +192,14 @@ def forecast_run(
         least_s=LEAST_S,
     )
     if not workers:
-        ahead = functools.partial(ahead, measuring=functools.partial(listener.counted, "Measuring speed", unit="%"))
-    outlook = asker.call(ahead)
-    for line in summary_lines(outlook):
+        ahead = functools.partial(ahead, measuring=functools.partial(listener.on_count, "Measuring speed", unit="%"))
+    forecast = asker.call(ahead)
+    for line in summary_lines(forecast):
         log.info(line)
-    return outlook
+    return forecast
 
 
 def costs_of_sessions(store: Store, run: RunRow, workers: int) -> Costs | None:
-    """Costs from earlier sessions in a results file; None without any."""
+    """Costs of a run's model from earlier sessions in a results file, or None without sessions."""
     costs = history(store, run, workers=workers)
-    return None if costs is None else costs_from(costs, answer_lengths(store, run, OF_LENGTH))
+    return None if costs is None else costs_from(costs, answer_lengths(store, run, LENGTH_OPTIONS))

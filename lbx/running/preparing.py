@@ -1,4 +1,4 @@
-"""Prepare a run from its spec up to the loaded model, in this process or in worker processes."""
+"""Preparation of a run, from the spec to the loaded model, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lbx.engine.model import Backend
 from lbx.opinions.judge_run import resolve_judge
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.opinions.rounds import same_family_runs, tokenizer_sha256
-from lbx.options.option import key_values
+from lbx.options.option import parse_key_values
 from lbx.options.run_spec import RunSettings, RunSpec
 from lbx.options.selection import select_samples
 from lbx.results import RunRow
@@ -30,12 +30,12 @@ from lbx.results.file.identity import FULL_HASH
 from lbx.running.jobs import Work, reason_not_shared
 from lbx.running.models import (
     bind_families,
-    card_of,
     choose_tasks,
-    finder_for,
     has_reasoning_block,
     load_model,
+    make_finder,
     make_prompter,
+    resolve_card,
     with_url,
 )
 from lbx.running.offline import block_network
@@ -49,23 +49,23 @@ log = logging.getLogger("lbx")
 
 @phases.measure("find samples")
 def resolve(spec: RunSpec) -> ResolvedRun:
-    """Look up tasks and samples in the bundle.
+    """Resolve a spec: look up tasks and samples in the bundle.
 
     Raises:
         UsageError: a task or sample does not exist, or does not support the prompting mode.
         BundleError: a data file is damaged.
-        BackendError: the samples depend on the model's tokenizer, and its files are missing or damaged.
+        BackendError: the samples depend on the model's tokenizer, whose files are missing or damaged.
     """
     bundle = Bundle(Path(spec.bundle))
     if not isinstance(spec, JudgeSpec):
-        return _resolve_for(spec, bundle, lambda: card_of(spec, bundle))
+        return _resolve_for(spec, bundle, lambda: resolve_card(spec, bundle))
     judge = resolve_judge(spec, bundle)
     run = _resolved_run(spec, bundle, judge.rounds.tasks(bundle), [judge.rounds])
     return replace(run, extra_settings=judge.settings, judged_models=judge.models)
 
 
 def for_other_model(run: ResolvedRun, card: ModelCard) -> ResolvedRun:
-    """Return the run with another model's samples; the run itself, unless its samples depend on the model.
+    """Copy of the run with another model's samples, or the run itself if the samples do not depend on the model.
 
     Raises:
         UsageError, BackendError: see ``resolve``.
@@ -84,18 +84,18 @@ def _resolve_for(spec: RunSpec, bundle: Bundle, find_card: Callable[[], ModelCar
 
 def _resolved_run(spec: RunSpec, bundle: Bundle, tasks: Sequence[Task], families: Sequence[Benchmark]) -> ResolvedRun:
     selection = select_samples(spec.choice, bundle, tasks, benchmarks_with(*families))
-    names, settings = zip(*spec.kinds, strict=True)
+    names, settings = zip(*spec.variants, strict=True)
     return ResolvedRun(spec, bundle, tasks, selection, names, settings, extra_benchmarks=families)
 
 
 @contextmanager
-def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
-    """Yield the run with a retriever that finds chunks on demand; the run itself if it uses no chunks.
+def open_retriever(run: ResolvedRun) -> Iterator[ResolvedRun]:
+    """Yield the run with a finder that retrieves chunks on demand, or the run itself if it uses no chunks.
 
     Raises:
-        UsageError, BundleError, BackendError: see ``finder_for``.
+        UsageError, BundleError, BackendError: see ``make_finder``.
     """
-    finder = finder_for(run.spec, run.bundle, run.tasks)
+    finder = make_finder(run.spec, run.bundle, run.tasks)
     if finder is None:
         yield run
         return
@@ -107,7 +107,7 @@ def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
 
 @phases.measure("templates")
 def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work]:
-    """Make the work of the loaded model for each of the runs.
+    """Make the works: the questions of each run, with the loaded model.
 
     Raises:
         UsageError: reasoning would take the whole context window, or prompts cannot be truncated.
@@ -137,8 +137,8 @@ def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work
 
 
 def prepare_runs(run: ResolvedRun, server: ModelServer | None = None) -> list[Work]:
-    """Load the model, from the server that the run has started if there is one, and make the work of each run."""
-    card = replace(card_of(run.spec, run.bundle), hash_weights=run.spec.hash_weights)
+    """Load the model, perhaps from the server that the run has started, and make the work of each run."""
+    card = replace(resolve_card(run.spec, run.bundle), hash_weights=run.spec.hash_weights)
     if server:
         card = with_url(card, server.url)
     if card.hash_weights:
@@ -159,7 +159,7 @@ def prepare_worker(run: ResolvedRun) -> list[Work]:
 
 
 def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings: RunSettings) -> RunRow:
-    """Make the run's row. Tasks and samples are not part of its identity, so a run can be extended to more of them."""
+    """Make the row of a run. Tasks and samples are not in the row, so a run can be extended to more of them."""
     info = backend.info
     settings = {**run_settings.to_json(), **run.extra_settings, "context_window": info.context_window}
     if budget := run_settings.reasoning_budget(info.context_window):
@@ -187,7 +187,7 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings:
         settings=settings,
         hardware={**info.hardware, **hardware},
         lbx_version=__version__,
-        metadata=key_values("--metadata", run.spec.metadata) or None,
+        metadata=parse_key_values("--metadata", run.spec.metadata) or None,
     ).counting(run.tasks)
     row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.extra_settings))[0])
     family = same_family_runs(row, run.judged_models)
@@ -197,8 +197,8 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings:
 def generated_names(row: RunRow, *, judges: bool) -> list[str]:
     """Generate names of an unnamed run from its model, bundle and settings, in order of preference.
 
-    The first excludes the hash of all weight bytes, so that a run continues with and without this hash. The second
-    includes it, for other weights whose pieces are equal.
+    The first name excludes the hash of all weight bytes, so that a run continues with and without the hash. The second
+    name includes the hash, for other weights with equal samples of the tensors.
     """
     settings = {name: value for name, value in row.settings.items() if name != FULL_HASH}
     digest = sha256_text(canonical_json([row.model, row.backend, row.bundle_digest, settings]))[:8]

@@ -1,4 +1,4 @@
-"""A run resolved against its bundle, its check against a results file, and the specs of stored runs."""
+"""Runs resolved in a bundle, their check against a results file, and the specs of stored runs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from lbx.results import SampleRow, Store
 from lbx.results.file.samples import refuse_other_samples
 from lbx.results.file.sessions import newest_spec
 from lbx.results.read.runs import resolve_runs_in
-from lbx.running.jobs import Agenda, no_chunks
-from lbx.running.retrieving import Finder
+from lbx.running.jobs import RunQuestions, no_chunks
+from lbx.running.retrieving import ChunkFinder
 
 Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
-"""A sample's retrieved chunks, in document order."""
+"""Function that returns a sample's retrieved chunks, in document order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
-    """A spec with its names resolved in its bundle. It is sent to worker processes.
+    """Run whose spec is resolved in the bundle: tasks, samples, benchmarks. Sent to worker processes.
 
     Attributes:
-        names, settings: for each of the runs that are executed together; each has its own row in the results file.
+        names, settings: name and settings of each of the runs that are executed together.
         extra_benchmarks: benchmarks that exist only in this run: the rounds of a judge, or families with samples for
             the run's model. Samples, tasks and prompts come from them (``benchmarks``).
-        extra_settings: parts of the run's identity besides its settings, such as the rubric of a judge.
+        extra_settings: further settings that identify the run, such as the rubric of a judge.
         server: the only address that the run may reach.
-        server_settings: parts of the run's identity about the server that the run starts; {} if it starts none.
+        server_settings: settings of the server that the run starts, which identify the run; {} without a server.
         network: description of the offline method.
         bundle_check: description of the bundle's verification against its manifest.
     """
@@ -65,30 +65,31 @@ class ResolvedRun:
         return benchmarks_with(*self.extra_benchmarks)
 
     def sample_rows(self) -> Iterator[SampleRow]:
-        """Yield rows of the selected samples. Raises BundleError if a data file is damaged."""
+        """Yield the rows of the selected samples. Raises BundleError if a data file is damaged."""
         for task in self.tasks:
             samples = self.benchmarks[task.benchmark].samples(self.bundle, task.name)
             for position, sample in self.selection.select(task, samples):
                 yield SampleRow(sample, position)
 
-    def with_retriever(self, finder: Finder, chunks: Chunks) -> ResolvedRun:
-        """Return the run with retrieved chunks in place of documents; its settings include the retriever's name."""
+    def with_retriever(self, finder: ChunkFinder, chunks: Chunks) -> ResolvedRun:
+        """Copy of the run with retrieved chunks in place of documents, and the retriever's name in the settings."""
         settings = [replace(settings_of_run, retriever=finder.name) for settings_of_run in self.settings]
         return replace(self, settings=settings, chunks=chunks)
 
     @property
-    def agendas(self) -> list[Agenda]:
+    def run_questions(self) -> list[RunQuestions]:
         return [
-            Agenda(self.bundle, self.tasks, self.benchmarks, settings, self.selection) for settings in self.settings
+            RunQuestions(self.bundle, self.tasks, self.benchmarks, settings, self.selection)
+            for settings in self.settings
         ]
 
 
 @phases.measure("results file")
 def check_samples(run: ResolvedRun, results: Path, shown_as: Path | None = None) -> None:
-    """Read every sample of a run, and compare them with the results file if it exists.
+    """Check every sample of a run: the data can be read, and equals the data of an existing results file.
 
     Args:
-        shown_as: name of the file in messages.
+        shown_as: name of the results file in messages.
 
     Raises:
         ConflictError: the file contains another revision of some samples.
@@ -106,7 +107,7 @@ _FIX = "To name a new run, pass --name."
 
 
 def read_any_spec(file: Path, run: str | None) -> RunSpec:
-    """Read a spec from its own file, or the spec of a run in a results file.
+    """Read a spec from a spec file, or the spec of a run from a results file.
 
     Raises:
         UsageError: the file is neither, or ``run`` is given for a spec file.

@@ -1,4 +1,4 @@
-"""Retrieve the chunks that replace documents, before a language model takes the memory."""
+"""Retrieval of the chunks that replace documents, before a language model takes the memory."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _BATCH = 32
 _PLAIN = RetrievalRules()
 
 RetrievalProgress = Callable[[str, int, int], None]
-"""Called with a task's name, the number of its finished samples and their total."""
+"""Callback for progress: task name, number of finished samples, number of samples."""
 
 
-class Finder:
-    """Retriever of a document's best chunks for a query.
+class ChunkFinder:
+    """Finder of a document's best chunks for the question of a sample.
 
     Args:
-        bundle: contains the official wording of questions and the tokenizer of chunks.
-        how: the user's options.
+        bundle: bundle with the official wording of questions and the tokenizer of chunks.
+        options: the user's options.
         embedder: the embedding model that ranks chunks; None ranks them by BM25.
-        rules: rules of the benchmark families in this run.
+        rules: retrieval rules of the benchmark families in this run.
 
     Raises:
-        UsageError: these families do not measure chunks in this unit.
+        UsageError: the families do not measure chunks in the requested unit.
         BundleError: the bundle is damaged or lacks the tokenizer.
         BackendError: the library that reads the tokenizer is not installed.
     """
@@ -56,24 +56,24 @@ class Finder:
     def __init__(
         self,
         bundle: Bundle,
-        how: RetrievalOptions,
+        options: RetrievalOptions,
         embedder: Embedder | None = None,
         rules: RetrievalRules = _PLAIN,
     ) -> None:
         self._bundle = bundle
-        self._best = how.rag
+        self._best = options.rag
         self._embedder = embedder
-        cut = _chunking_rule(bundle, how, rules)
+        chunking = _chunking_rule(bundle, options, rules)
         if embedder is None:
-            ranking = rules.bm25 if how.retriever == BM25 else how.retriever
-            self._retriever = bm25_retriever(cut, ranking)
+            ranking = rules.bm25 if options.retriever == BM25 else options.retriever
+            self._retriever = bm25_retriever(chunking, ranking)
         else:
             info = embedder.info
-            self._retriever = embedding_retriever(embedder.embed, info.name, info.fingerprint[:12], cut)
+            self._retriever = embedding_retriever(embedder.embed, info.name, info.fingerprint[:12], chunking)
 
     @property
     def name(self) -> str:
-        """Identity including settings: equal names find equal chunks."""
+        """Name of the retriever with all settings: equal names find equal chunks."""
         return f"{self._retriever.name}, best {self._best}"
 
     def find(self, benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
@@ -84,17 +84,17 @@ class Finder:
             self._embedder.close()
 
 
-def rules_of(benchmarks: Iterable[Benchmark], how: RetrievalOptions) -> RetrievalRules:
-    """Return the common retrieval rules of these families' authors.
+def common_retrieval_rules(benchmarks: Iterable[Benchmark], options: RetrievalOptions) -> RetrievalRules:
+    """Return the retrieval rules that the authors of all given families share.
 
     Raises:
         UsageError: the rules differ; a run has only one way to retrieve.
     """
     families = {family.name: family.protocol.retrieval for family in benchmarks}
     wanted_rules = dict.fromkeys(families.values())
-    if how.chunk_words and how.retriever != BM25:  # the rules are not used in this case
+    if options.chunk_words and options.retriever != BM25:  # the rules are not used in this case
         return _PLAIN
-    if len({(rules.tokens, rules.bm25, rules.tokenizer if how.chunk_tokens else "") for rules in wanted_rules}) > 1:
+    if len({(rules.tokens, rules.bm25, rules.tokenizer if options.chunk_tokens else "") for rules in wanted_rules}) > 1:
         raise UsageError(
             f"{' and '.join(families)} use different chunks and rankings, but a run can only use one.",
             fix="Use a separate run for each.",
@@ -102,11 +102,11 @@ def rules_of(benchmarks: Iterable[Benchmark], how: RetrievalOptions) -> Retrieva
     return next(iter(wanted_rules), _PLAIN)
 
 
-def _chunking_rule(bundle: Bundle, how: RetrievalOptions, rules: RetrievalRules) -> ChunkingRule:
-    tokens = how.chunk_tokens or (None if how.chunk_words else rules.tokens)
+def _chunking_rule(bundle: Bundle, options: RetrievalOptions, rules: RetrievalRules) -> ChunkingRule:
+    tokens = options.chunk_tokens or (None if options.chunk_words else rules.tokens)
     if tokens is None:
         return word_chunking(
-            how.chunk_words or (EMBEDDING_SIZE if how.has_embedding_retriever else BM25_SIZE), how.retriever
+            options.chunk_words or (EMBEDDING_SIZE if options.has_embedding_retriever else BM25_SIZE), options.retriever
         )
     if not rules.tokenizer:
         raise UsageError(
@@ -128,14 +128,14 @@ def _chunking_rule(bundle: Bundle, how: RetrievalOptions, rules: RetrievalRules)
 
 def retrieve_all(
     store: Store,
-    finder: Finder,
+    finder: ChunkFinder,
     bundle: Bundle,
     tasks: Sequence[tuple[Benchmark, Task]],
     *,
     selection: Selection = EVERYTHING,
     progress: RetrievalProgress = lambda _task, _done, _total: None,
 ) -> None:
-    """Find chunks of every selected sample and store them, skipping chunks that the results file already contains.
+    """Find the chunks of every selected sample and store them, except those that the results file already contains.
 
     Raises:
         BackendError: the embedding model failed. Chunks found before any error are stored.
@@ -156,7 +156,7 @@ def retrieve_all(
 
 
 class StoredChunks:
-    """Chunks from the results file, as a picklable function for ``Work.chunks`` in worker processes."""
+    """Stored chunks of a results file, as a picklable function for ``Work.chunks`` in worker processes."""
 
     def __init__(self, store: Store, retriever: str) -> None:
         self._chunks = all_chunks(store, retriever)

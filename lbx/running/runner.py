@@ -1,4 +1,4 @@
-"""Run loop: ask every sample once, then score and commit every answer, even if the run is interrupted.
+"""Loop of a run: ask every sample once, then score and commit every answer, even if the run is interrupted.
 
 Only this process writes; the model may run in this process or in several others (``lbx.running.answering``).
 """
@@ -15,13 +15,13 @@ from typing import Self
 
 from lbx.base.marks import OUTDATED
 from lbx.base.processes import defer_signals
-from lbx.base.records import SampleKey, encodable
+from lbx.base.records import SampleKey, replace_surrogates
 from lbx.results import GenerationRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.aggregation import aggregate_scores, recompute_completed_samples
 from lbx.results.scoring.scores import score_rows
 from lbx.running.answering import Asker
-from lbx.running.jobs import Agenda, JobSize, PendingSample, make_jobs
-from lbx.running.watching import RunMonitor
+from lbx.running.jobs import JobSize, PendingSample, RunQuestions, make_jobs
+from lbx.running.monitor import RunMonitor
 
 BATCH_ROWS = 64
 _REASONING_TAG = re.compile(r"\s*([<\[][^<>\[\]\s]{0,20}(?:think|thought|reason)[^<>\[\]\s]{0,20}[>\]])", re.IGNORECASE)
@@ -42,31 +42,31 @@ _CUT_AT = """
     )
 """
 BATCH_SECONDS = 2.0
-"""Maximum time that an answer waits for others to be committed with it."""
+"""Maximum time that an answer waits for others to be committed in the same batch."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Counts of a run.
+    """Outcome of a session of a run, in counts.
 
     Attributes:
-        answered, failed: in this session.
+        answered, failed: number of samples answered, and failed, in this session.
         reasoned: answered samples with visible or counted reasoning.
         unclosed: answered samples that spent their whole budget on reasoning.
-        empty: other answered samples without text.
-        only_reasoning: empty ones that contain reasoning.
-        empty_by_stop: empty ones that began with a stop string.
+        empty: answered samples without text, except ``unclosed`` ones.
+        only_reasoning: empty answers that contain reasoning.
+        empty_by_stop: empty answers that began with a stop string.
         marks: {mark: answered samples that begin with this unrecognised mark of reasoning}.
         unextracted: answered samples in which the headline metric found no answer.
-        found: samples finished in an earlier session.
+        n_done_before: number of samples finished in an earlier session.
         failures: failed samples of this run in the results file.
         unfit_prompts: failed samples whose prompts could not be made or do not fit, so that a repetition fails, too.
         samples: samples of the run's tasks with an answer in the results file.
         bundle_samples: all samples of these tasks in the bundle.
-        prompt_tokens, output_tokens: of answered samples, as far as they are known.
+        prompt_tokens, output_tokens: tokens of answered samples, as far as they are known.
         without_counts: answered samples whose server did not count the tokens.
         served_models: {name of the model in the server's answers: number of answers in the results file}.
-        cut_at: token count of several longest prompts of different lengths, which their server probably cut; or None.
+        cut_at: token count shared by the longest prompts, which a server probably truncated; or None.
         computed_tokens: prompt and answer tokens processed by the model, with shared prefixes counted once.
     """
 
@@ -79,7 +79,7 @@ class Outcome:
     empty_by_stop: int = 0
     marks: dict[str, int] = field(default_factory=dict)
     unextracted: int = 0
-    found: int = 0
+    n_done_before: int = 0
     failures: int = 0
     unfit_prompts: int = 0
     samples: int = 0
@@ -112,7 +112,7 @@ class Outcome:
 
 @contextmanager
 def record_end_status(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
-    """Store the end status of the block in the runs' rows: "done", "interrupted" or "failed"."""
+    """Store in the runs' rows how the block ends: "done", "interrupted" or "failed"."""
     status = "failed"
     try:
         yield
@@ -127,10 +127,10 @@ def record_end_status(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
 
 
 class _CommitBuffer:
-    """Buffer of rows, committed when there are enough of them or when they have waited long enough.
+    """Buffer of rows, committed when it contains enough rows or when the oldest row has waited long enough.
 
     A thread watches the clock, because the next answer may take hours. While a batch is open, other code must not use
-    the store. Use it as a context manager; exiting commits the remaining rows.
+    the store. Use as a context manager; exiting commits the remaining rows.
     """
 
     def __init__(self, store: Store) -> None:
@@ -186,15 +186,15 @@ class _CommitBuffer:
 
 @dataclass(slots=True)
 class Runner:
-    """Executes agendas into one results file.
+    """Runner of the questions of one or several runs, which writes the answers into one results file.
 
     Args:
-        agendas: runs that are executed together: the same tasks of the same bundle with different settings.
+        run_questions: questions of the runs that are executed together, on the same tasks with different settings.
         finished_keys: results of ``Store.begin_run`` for each run.
     """
 
     run_ids: Sequence[str]
-    agendas: Sequence[Agenda]
+    run_questions: Sequence[RunQuestions]
     store: Store
     finished_keys: Sequence[AbstractSet[SampleKey]]
     watch: RunMonitor
@@ -203,7 +203,7 @@ class Runner:
     outcomes: list[Outcome] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.outcomes = [Outcome() for _ in self.agendas]
+        self.outcomes = [Outcome() for _ in self.run_questions]
 
     def run(self) -> list[Outcome]:
         """Ask the remaining samples. On any error, commit all answers so far and aggregate the tasks.
@@ -217,10 +217,10 @@ class Runner:
             BackendError, EndpointError: the model cannot continue.
             KeyboardInterrupt: re-raised after all answers are safe.
         """
-        benchmarks = self.agendas[0].benchmarks
-        names = dict.fromkeys(task.benchmark for task in self.agendas[0].tasks)
+        benchmarks = self.run_questions[0].benchmarks
+        names = dict.fromkeys(task.benchmark for task in self.run_questions[0].tasks)
         try:
-            jobs = make_jobs(self.agendas, self.finished_keys, self.size, self._count_existing)
+            jobs = make_jobs(self.run_questions, self.finished_keys, self.size, self._count_existing)
             with _CommitBuffer(self.store) as batch:
                 for item, row in self.asker.ask(jobs, self.watch.count_tokens):
                     self._store_answer(batch, item, row)
@@ -236,7 +236,7 @@ class Runner:
         return self.outcomes
 
     def _benchmarks_without_numbers(self, run_id: str) -> list[str]:
-        """Benchmarks of a run that lack aggregates because an earlier process was killed."""
+        """Names of a run's benchmarks that lack aggregates because an earlier process was killed."""
         answered = self.store.query(
             "SELECT DISTINCT benchmark FROM scores ANTI JOIN benchmark_results USING (run_id, benchmark) "
             "WHERE run_id = ? ORDER BY ALL",
@@ -260,25 +260,25 @@ class Runner:
         }
         outcome.served_models = dict(self.store.query(_SERVED_MODELS, [run_id]).rows)
         outcome.cut_at = self.store.query(_CUT_AT, [run_id]).rows[0][0]
-        tasks = self.agendas[0].tasks
+        tasks = self.run_questions[0].tasks
         outcome.samples = sum(stored.get(task.full_name, 0) for task in tasks)
         outcome.bundle_samples = sum(task.samples for task in tasks)
 
     def _count_existing(self, run: int) -> None:
-        self.outcomes[run].found += 1
+        self.outcomes[run].n_done_before += 1
         self.watch.count_sample(None)
 
     def _store_answer(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:
         run_id, outcome, sample = self.run_ids[item.run], self.outcomes[item.run], item.sample
         generation = replace(generation, run_id=run_id)  # the answering process may not know the name in this file
-        benchmark = self.agendas[item.run].benchmarks[sample.benchmark]
+        benchmark = self.run_questions[item.run].benchmarks[sample.benchmark]
         outcome.count(generation)
         scores: list[ScoreRow] = []
         if generation.error is None:
             key = sample.key._replace(iteration=generation.iteration)
             # Score the text as stored: the file contains no lone surrogates, and `lbx score` reads it later.
-            stored = replace(sample, references=tuple(map(encodable, sample.references)))
-            scored = benchmark.score(stored, encodable(generation.output or ""))
+            stored = replace(sample, references=tuple(map(replace_surrogates, sample.references)))
+            scored = benchmark.score(stored, replace_surrogates(generation.output or ""))
             scores = score_rows(run_id, key, benchmark, scored)
             outcome.unextracted += any(score.headline and score.extracted == "" for score in scores)
         batch.add(SampleRow(sample, item.position), generation, scores)

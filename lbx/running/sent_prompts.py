@@ -11,13 +11,13 @@ from typing import Any
 
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Prompt, Sample, SampleKey
-from lbx.engine.prefix import common_prefix
+from lbx.engine.prefix import common_prefix_length
 from lbx.engine.prompter import ReadPrompt
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.options.run_spec import RunSpec
 from lbx.running.jobs import Work
-from lbx.running.models import card_of, load_to_count
-from lbx.running.preparing import make_works, resolve, retrieving
+from lbx.running.models import load_to_count, resolve_card
+from lbx.running.preparing import make_works, open_retriever, resolve
 
 FIRST_ANSWER = "<the first answer>"
 """Placeholder for the model's first answer in a second prompt."""
@@ -25,11 +25,11 @@ FIRST_ANSWER = "<the first answer>"
 
 @dataclass(frozen=True, slots=True)
 class SentPrompt:
-    """A prompt as sent to the model.
+    """Prompt as sent to the model.
 
     Attributes:
         step: 0, or 1 for the prompt that follows the first answer.
-        prepared_prompt: None if the prompt cannot be sent; ``error`` has the reason.
+        prepared_prompt: None if the prompt cannot be sent; ``error`` contains the reason.
         shared_tokens: length of the common prefix with the previous prompt.
     """
 
@@ -62,7 +62,7 @@ class SentPrompt:
 
 
 def prompts(spec: RunSpec, *, first: bool = False) -> Iterator[SentPrompt]:
-    """Yield the prompts sample by sample in the data's order; the model is loaded for its tokenizer.
+    """Yield the prompts of a run as sent to the model, sample by sample. The model is loaded for the tokenizer.
 
     Args:
         first: only the first selected sample of each task.
@@ -79,7 +79,7 @@ def prompts(spec: RunSpec, *, first: bool = False) -> Iterator[SentPrompt]:
                 for _, sample in islice(selected, 1 if first else None):
                     for sent in _prompts_of_sample(work, sample):
                         ids = sent.prepared_prompt.request.token_ids if sent.prepared_prompt else ()
-                        yield replace(sent, shared_tokens=common_prefix(before, ids))
+                        yield replace(sent, shared_tokens=common_prefix_length(before, ids))
                         before = ids or before
 
 
@@ -92,7 +92,7 @@ def rebuild_sent_prompts(
         answers: outputs of every step except the last one.
 
     Raises:
-        LbxError: the bundle, the sample or the model no longer exist.
+        LbxError: the bundle, the sample or the model no longer exists.
     """
     name = f"{key.benchmark}/{key.task}"
     only = replace(
@@ -113,10 +113,10 @@ def rebuild_sent_prompts(
 
 @contextmanager
 def _open_works(spec: RunSpec, run_id: str | None = None, results: Path | None = None) -> Iterator[list[Work]]:
-    """The works of a spec; the work of a named run comes first."""
+    """Yield the works of a spec, that of ``run_id`` first, with a model loaded only to count tokens."""
     run = resolve(spec)
-    with retrieving(run) as reading:
-        card = card_of(spec, run.bundle)
+    with open_retriever(run) as reading:
+        card = resolve_card(spec, run.bundle)
         backend = load_to_count(card, run.bundle)
         try:
             yield sorted(make_works(reading, card, backend), key=lambda work: work.run_id != run_id)

@@ -1,4 +1,4 @@
-"""Deal a run into shards of equal predicted cost."""
+"""Division of a run into shards of equal predicted cost, for ``lbx submit``."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from lbx.running.forecast.shards import (
     ShardPlan,
     choose_count,
     cost_of,
-    documents_in_characters,
-    documents_in_tokens,
+    count_document_tokens,
+    estimate_document_tokens,
     make_shards,
 )
 from lbx.running.jobs import Work
-from lbx.running.models import card_of, load_to_count, load_to_forecast
+from lbx.running.models import load_to_count, load_to_forecast, resolve_card
 from lbx.running.plan import costs_of_sessions, use_one_share
-from lbx.running.preparing import make_works, resolve, retrieving
+from lbx.running.preparing import make_works, open_retriever, resolve
 from lbx.running.resolved_run import ResolvedRun, check_samples
 
 log = logging.getLogger("lbx")
 
 _TRIAL_SAMPLES = 4
 _LONGEST_LOAD_S = 86_400.0
-"""Limit of the value in another machine's results file."""
+"""Limit of the loading time in another machine's results file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
-    """Ways to predict the cost of samples.
+class CountingOptions:
+    """Options for predicting the cost of samples.
 
     Attributes:
         measure_speed: compute for a few seconds.
@@ -67,7 +67,7 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class _DocumentCosts:
-    """Documents with their costs in ``unit``; ``basis`` names their source. ``load`` is None unless the unit is "s"."""
+    """Documents with costs in ``unit``, whose origin is ``basis``. ``load`` is None unless the unit is "s"."""
 
     documents: Sequence[PlannedDocument]
     costs: Sequence[float]
@@ -85,18 +85,18 @@ class _DocumentCosts:
 def plan_shards(
     spec: RunSpec,
     count: int | None,
-    how: Counting = Counting(),
+    counting: CountingOptions = CountingOptions(),
     listener: Listener | None = None,
     results: Sequence[Path] = (),
     *,
     at_once: int = 0,
 ) -> ShardPlan:
-    """Count a run and deal it into shards. The spec needs a name, because generated names may differ between machines.
+    """Plan the shards of a run. The spec needs a name, because generated names may differ between machines.
 
     Args:
-        count: number of shards; fewer if there are fewer documents. None chooses it (``lbx.running.forecast.shards``).
+        count: number of shards, at most one per document. None chooses a number (``lbx.running.forecast.shards``).
         results: files that the shards or their merge will write to.
-        at_once: number of shards that run in parallel; 0 if unknown.
+        at_once: number of shards that run in parallel, or 0 if unknown.
 
     Raises:
         LbxError: the bundle, the tasks or the data are missing, or ``results`` contain another revision of the data.
@@ -105,32 +105,36 @@ def plan_shards(
     for path in results:
         check_samples(run, path)
     # Warn that each node resolves "auto" for its own processor, as shards of two number formats cannot be merged
-    options = card_of(run.spec, run.bundle).options
+    options = resolve_card(run.spec, run.bundle).options
     if isinstance(options, HfOptions) and options.dtype == AUTO:
         log.info(
             "dtype = 'auto' depends on each node's processor or GPU, and shards with different number formats "
             "cannot be merged. If your nodes differ, set dtype in the model card's [options]."
         )
     with use_one_share(spec.workers):
-        counting = _count(run, how, listener or Listener())
-    if not counting.documents:
+        document_costs = _count(run, counting, listener or Listener())
+    if not document_costs.documents:
         raise UsageError("These tasks have no samples.", fix="`lbx tasks` lists the samples of each task.")
     if count is None:
-        count, reason = choose_count(counting.costs, counting.load, processes=counting.processes, at_once=at_once)
+        count, reason = choose_count(
+            document_costs.costs, document_costs.load, processes=document_costs.processes, at_once=at_once
+        )
         log.info(reason)
-    elif len(counting.documents) < count:
-        log.info(f"Only {len(counting.documents):,} shards instead of {count}: there is one document for each.")
+    elif len(document_costs.documents) < count:
+        log.info(f"Only {len(document_costs.documents):,} shards instead of {count}: there is one document for each.")
     tasks = [task.full_name for task in run.tasks]
-    shards = make_shards(counting.documents, counting.costs, tasks, count, processes=counting.processes)
+    shards = make_shards(
+        document_costs.documents, document_costs.costs, tasks, count, processes=document_costs.processes
+    )
     iterations = {
         task.full_name: spec.iterations or BENCHMARKS[task.benchmark].protocol.iterations for task in run.tasks
     }
     names = tuple(str(name) for name in run.names)
-    return ShardPlan(run.bundle.digest, names, iterations, counting.unit, counting.basis, shards)
+    return ShardPlan(run.bundle.digest, names, iterations, document_costs.unit, document_costs.basis, shards)
 
 
 def with_threads(spec: RunSpec, cpu_count: int) -> RunSpec:
-    """Set the threads to the number of CPUs of a shard, unless the spec or the model's card sets a number.
+    """Copy of a spec with as many threads as CPUs of a shard, unless the spec or the model's card sets a number.
 
     Args:
         cpu_count: 0 if the cluster decides.
@@ -144,7 +148,7 @@ def with_threads(spec: RunSpec, cpu_count: int) -> RunSpec:
 
 
 def forecast_cpu_count(spec: RunSpec) -> int:
-    """CPUs that a forecast on this machine counts on; 0 for a model that lbx does not compute.
+    """Number of CPUs that a forecast on this machine assumes, or 0 for a model that lbx does not compute.
 
     Raises:
         UsageError: the model does not exist.
@@ -157,8 +161,8 @@ def forecast_cpu_count(spec: RunSpec) -> int:
 
 
 def _card_threads(spec: RunSpec) -> int | None:
-    """Threads in the model's card, 0 for all CPUs; None for a model server, which has no such option."""
-    threads: int | None = getattr(card_of(spec, Bundle(Path(spec.bundle))).options, "threads", None)
+    """Number of threads in the model's card, 0 for all CPUs, or None for a model server, which has no such option."""
+    threads: int | None = getattr(resolve_card(spec, Bundle(Path(spec.bundle))).options, "threads", None)
     return threads
 
 
@@ -174,29 +178,30 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
     return plan.shards[number].selection
 
 
-def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _DocumentCosts:
-    progress = functools.partial(listener.counted, "Counting tokens", unit="samples")
+def _count(run: ResolvedRun, counting: CountingOptions, listener: Listener) -> _DocumentCosts:
+    progress = functools.partial(listener.on_count, "Counting tokens", unit="samples")
     began = time.monotonic()
-    loaded = _load(run, how) if how.tokens else None
+    loaded = _load(run, counting) if counting.tokens else None
     names = [task.full_name for task in run.tasks]
     if loaded is None:
-        documents = documents_in_characters(run.agendas, progress)
+        documents = estimate_document_tokens(run.run_questions, progress)
         return _DocumentCosts.by_rule_of_thumb(documents, names, "characters")
     card, backend, measured = loaded
     load = LoadTime(time.monotonic() - began, "measured here") if measured else None
     try:
-        with retrieving(run) as reading:
+        with open_retriever(run) as reading:
             works = make_works(reading, card, backend)
-            documents = documents_in_tokens(works, progress)
-            costs, load_like = _costs(run, works, how, can_measure=measured)
+            documents = count_document_tokens(works, progress)
+            costs, load_like = _costs(run, works, counting, can_measure=measured)
             if costs is None:
                 return _DocumentCosts.by_rule_of_thumb(documents, names, "tokens")
-            room = decode_capacity_of(backend, batching=run.spec.batching)
-            seconds = [cost_of([document], names, costs, room) for document in documents]
+            capacity = decode_capacity_of(backend, batching=run.spec.batching)
+            seconds = [cost_of([document], names, costs, capacity) for document in documents]
             # Costs of earlier sessions cover this number of workers; a calibration covers one of them.
-            processes = max(1, run.spec.workers) if how.history is None else 1
+            processes = max(1, run.spec.workers) if counting.history is None else 1
             longest = max(
-                (int(walk.length.max(initial=0)) for planned in documents for walk in planned.walks), default=0
+                (int(order.length.max(initial=0)) for planned in documents for order in planned.prefix_orders),
+                default=0,
             )
             load = load or load_like or LoadTime.from_size(backend.info.weights_bytes)
             return _DocumentCosts(documents, seconds, "s", costs.basis_for(names, longest), processes, load)
@@ -204,11 +209,11 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _DocumentCost
         backend.close()
 
 
-def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | None:
-    """Return the model, and whether it can be calibrated or only count tokens; None if it cannot be loaded."""
+def _load(run: ResolvedRun, counting: CountingOptions) -> tuple[ModelCard, Backend, bool] | None:
+    """Load the model, and return it with whether it can be calibrated, or None if it cannot be loaded."""
     try:
-        card = card_of(run.spec, run.bundle)
-        if how.measure_speed and how.history is None:
+        card = resolve_card(run.spec, run.bundle)
+        if counting.measure_speed and counting.history is None:
             return card, *load_to_forecast(card, run.bundle)
         return card, load_to_count(card, run.bundle), False
     except BackendError as error:
@@ -217,13 +222,15 @@ def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | 
 
 
 def _costs(
-    run: ResolvedRun, works: Sequence[Work], how: Counting, *, can_measure: bool
+    run: ResolvedRun, works: Sequence[Work], counting: CountingOptions, *, can_measure: bool
 ) -> tuple[Costs | None, LoadTime | None]:
-    if how.history is not None:
-        costs, load = _costs_like(how.history, works[0].row, run.spec.workers)
+    if counting.history is not None:
+        costs, load = _costs_of_similar_run(counting.history, works[0].row, run.spec.workers)
         if costs is None:
             workers = run.spec.workers
-            log.info(f"{how.history} has no measured speed of this model with these options and {workers} workers.")
+            log.info(
+                f"{counting.history} has no measured speed of this model with these options and {workers} workers."
+            )
         return costs, load
     if not can_measure:
         return None, None
@@ -231,8 +238,8 @@ def _costs(
     return calibrate(works[0].backend, make_plan(few), batching=run.spec.batching), None
 
 
-def _costs_like(results: Path, row: RunRow, workers: int) -> tuple[Costs | None, LoadTime | None]:
-    """Read costs and the time to load the model, on the hardware of the newest session in a results file."""
+def _costs_of_similar_run(results: Path, row: RunRow, workers: int) -> tuple[Costs | None, LoadTime | None]:
+    """Read costs and the loading time of the model from a results file, for the hardware of the newest session."""
     with Store(results, read_only=True) as store:
         rows = store.query(
             "SELECT s.hardware::VARCHAR FROM sessions s JOIN runs r USING (run_id) WHERE r.model = ? AND r.backend = ? "

@@ -1,6 +1,6 @@
-"""Uncertainty of scores: intervals, differences, and the tail probabilities they need, on numpy and ``math`` only."""
+"""Uncertainty of scores: intervals, differences and tail probabilities, with numpy and ``math`` only."""
 
 LEVEL = 0.05
-"""Level of significance of every verdict and place."""
-FEW = 10
-"""Clusters that must differ for a t test; fewer have an exact one, and wider intervals."""
+"""Level of significance of every verdict and rank."""
+MIN_T_TEST_CLUSTERS = 10
+"""Least number of differing clusters for a t test. Fewer get an exact test, and wider intervals."""

@@ -24,12 +24,12 @@ _FEWEST_ITEMS = 10
 
 
 def percent_agreement(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
-    """Share of items, in 0..1, that two raters rate equally; None without items."""
+    """Share of the items, in 0..1, that two raters rate equally, or None without items."""
     return sum(a == b for a, b in zip(first, second, strict=True)) / len(first) if first else None
 
 
 def kappa(first: Sequence[Any], second: Sequence[Any], *, quadratic: bool = False) -> float | None:
-    """Cohen's kappa of two raters of the same items; None if undefined.
+    """Cohen's kappa of two raters' ratings of the same items, or None if undefined.
 
     Args:
         quadratic: ratings are numbers, and a disagreement is weighted by the square of their distance.
@@ -47,7 +47,7 @@ def kappa(first: Sequence[Any], second: Sequence[Any], *, quadratic: bool = Fals
 
 
 class Alpha(NamedTuple):
-    """Krippendorff's alpha and its 95% interval; None for undefined values.
+    """Krippendorff's alpha and its 95% interval, or None for undefined values.
 
     Attributes:
         method: "jackknife", or the reason for a missing interval: "one cluster", "too few clusters", "all alike" (no
@@ -98,7 +98,7 @@ def alpha(
 
 
 def _alphas(coincidences: Floats, values: Sequence[Any], level: Level) -> Floats:
-    """1 - observed / expected disagreement of each coincidence matrix; NaN if all ratings are equal."""
+    """Alpha (1 - observed / expected disagreement) of each coincidence matrix, or NaN if all ratings are equal."""
     totals = coincidences.sum(1)
     n = totals.sum(1)
     if level == "nominal":
@@ -116,13 +116,13 @@ def _alphas(coincidences: Floats, values: Sequence[Any], level: Level) -> Floats
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two rankings of the same items; None if one of them ties all items."""
+    """Kendall's tau-b of two rankings of the same items, or None if one of them ties all items."""
     a, b = (np.sign(np.subtract.outer(*[np.asarray(ranks, float)] * 2)) for ranks in (first, second))
     pairs = math.sqrt(float((a != 0).sum()) * float((b != 0).sum()))
     return float((a * b).sum()) / pairs if pairs else None
 
 
 def majority(verdicts: Sequence[Hashable]) -> Hashable | None:
-    """Verdict of more than half of the raters; None without a majority."""
+    """Verdict that more than half of the raters gave, or None without a majority."""
     ((most, count),) = Counter(verdicts).most_common(1) or [(None, 0)]
     return most if 2 * count > len(verdicts) else None

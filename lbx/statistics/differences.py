@@ -9,9 +9,9 @@ from itertools import product
 
 import numpy as np
 
-from lbx.statistics import FEW, LEVEL
+from lbx.statistics import LEVEL, MIN_T_TEST_CLUSTERS
 from lbx.statistics.estimates import (
-    MANY,
+    MIN_T_INTERVAL_CLUSTERS,
     Codes,
     Estimate,
     Floats,
@@ -37,17 +37,18 @@ ASSUMED_CORRELATION = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Second score minus the first, on common samples.
+    """Difference of two scores on common samples: the second score minus the first.
 
     Attributes:
         interval: 95% interval of the difference.
         low_90, high_90: 90% interval of the difference; it is wider if few clusters differ, so that it is seldom within
             a margin by mistake.
-        p: two-sided p value of no difference; None if it cannot be computed.
+        p: two-sided p value of no difference, or None if it cannot be computed.
         test: test that p comes from: "t", "mcnemar" or "sign flips".
         wins, ties, losses: samples that the second run scores higher, equal, lower on.
-        detectable: difference that this number of samples detects in four of five cases; None without a standard error.
-        parts: contribution of each cluster that differs.
+        detectable: difference that this number of samples detects in four of five cases, or None without a standard
+            error.
+        contributions: contribution to the difference of each cluster whose scores differ.
     """
 
     interval: Interval
@@ -59,11 +60,11 @@ class Difference:
     ties: int
     losses: int
     detectable: float | None
-    parts: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    contributions: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
 
 def difference(first: Estimate, second: Estimate) -> Difference:
-    """Compare two estimates sample by sample; samples without a counterpart must be removed before.
+    """Difference of two estimates over the same samples. Remove samples without a counterpart first.
 
     Raises:
         ValueError: the estimates have different samples.
@@ -80,32 +81,38 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     if estimate.method == "no number":
         return Difference(estimate, None, None, None, "t", 0, 0, 0, None)
     shares = design.share * values
-    parts = design.sum_by_cluster(shares)
-    parts = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(shares).max(initial=_EXACT_EPSILON)]
+    contributions = design.sum_by_cluster(shares)
+    contributions = contributions[np.abs(contributions) > _EXACT_EPSILON * np.abs(shares).max(initial=_EXACT_EPSILON)]
     each = values  # differences of a sample, summed over its strata
     if len(values) > design.n:
         _, codes = np.unique(np.concatenate([stratum.samples for stratum in a.strata]), return_inverse=True)
         each = np.asarray(np.bincount(codes, shares), float)
     wins, losses = (int(np.count_nonzero(side)) for side in (each > _EXACT_EPSILON, each < -_EXACT_EPSILON))
     independent = len(a.strata) == 1 and design.clusters == design.n
-    exact = independent and a.right_or_wrong and b.right_or_wrong
-    p, test = (mcnemar(wins, losses), "mcnemar") if exact else _p_value(estimate, parts)
+    exact = independent and a.is_binary and b.is_binary
+    p, test = (mcnemar(wins, losses), "mcnemar") if exact else _p_value(estimate, contributions)
     low_90 = high_90 = detectable = None
     if (se := estimate.se) and estimate.df:
         # Rule of three: if few clusters differ, that many more might.
-        largest = float(np.abs(parts).max(initial=0)) ** 2
-        spread = math.sqrt(se**2 + (3 * largest if len(parts) < min(FEW, estimate.clusters) else 0.0))
+        largest = float(np.abs(contributions).max(initial=0)) ** 2
+        spread = math.sqrt(
+            se**2 + (3 * largest if len(contributions) < min(MIN_T_TEST_CLUSTERS, estimate.clusters) else 0.0)
+        )
         half = t_quantile(0.95, estimate.df) * spread
         low_90, high_90 = estimate.value - half, estimate.value + half
         # Differences in one direction are as skewed as scores near an end.
-        is_skewed = len(parts) > 0 and estimate.clusters < MANY
-        skew = 1 + abs(math.fsum(parts)) / float(np.abs(parts).sum()) / estimate.df if is_skewed else 1.0
+        is_skewed = len(contributions) > 0 and estimate.clusters < MIN_T_INTERVAL_CLUSTERS
+        skew = (
+            1 + abs(math.fsum(contributions)) / float(np.abs(contributions).sum()) / estimate.df if is_skewed else 1.0
+        )
         if estimate.clusters < _LEAST_CLUSTERS:  # the fewer questions a cluster has, the more another one might differ
             spread = math.sqrt(se**2 + largest * estimate.clusters / estimate.n)
         half = t_quantile(0.975, estimate.df) * skew * spread
         estimate = replace(estimate, low=estimate.value - half, high=estimate.value + half)
         detectable = detectable_difference(estimate)
-    return Difference(estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable, parts)
+    return Difference(
+        estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable, contributions
+    )
 
 
 def detectable_difference(interval: Interval, clusters: int | None = None, tests: float = 1.0) -> float | None:
@@ -118,7 +125,7 @@ def detectable_difference(interval: Interval, clusters: int | None = None, tests
     """
     if not interval.se or not interval.df:
         return None
-    se, df = _error_of(interval, interval.clusters if clusters is None else clusters)
+    se, df = _scaled_error(interval, interval.clusters if clusters is None else clusters)
     return (t_quantile(1 - LEVEL / tests / 2, df) + t_quantile(_POWER, df)) * se
 
 
@@ -135,7 +142,7 @@ def fewest_clusters(tests: float = 1.0) -> int:
 
     Few clusters are compared by an exact test, with p of at least 2^(1 - clusters), which Holm's correction multiplies.
     """
-    return next((n for n in range(2, FEW) if tests * 2.0 ** (1 - n) < LEVEL), FEW)
+    return next((n for n in range(2, MIN_T_TEST_CLUSTERS) if tests * 2.0 ** (1 - n) < LEVEL), MIN_T_TEST_CLUSTERS)
 
 
 def assumed_difference(
@@ -157,7 +164,7 @@ def assumed_difference(
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Correct p values for multiple testing (Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    """P values corrected for multiple testing (Holm, Scandinavian Journal of Statistics 6, 1979)."""
     adjusted, largest = [0.0] * len(ps), 0.0
     for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         largest = max(largest, min(1.0, (len(ps) - rank) * ps[index]))
@@ -166,24 +173,24 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def mcnemar(wins: int, losses: int) -> float:
-    """Exact two-sided p value of a split of wins and losses that is at least this uneven."""
+    """Exact two-sided p value of a split into ``wins`` and ``losses`` (McNemar's test)."""
     return min(1.0, 2 * binomial_tail(min(wins, losses), wins + losses, 0.5)) if wins + losses else 1.0
 
 
-def sign_flips(parts: Sequence[float]) -> float:
-    """Exact p value for few parts: share of all assignments of signs with a sum at least as far from 0."""
+def sign_flips(contributions: Sequence[float]) -> float:
+    """Exact p value of a sum of few contributions: share of all sign assignments with a sum at least as far from 0."""
     sums = np.zeros(1)
-    for part in parts:
+    for part in contributions:
         sums = np.concatenate([sums + part, sums - part])
-    size = abs(math.fsum(parts))
+    size = abs(math.fsum(contributions))
     return float((np.abs(sums) >= size - _EXACT_EPSILON * max(size, 1)).mean())
 
 
 def required_clusters(difference: Difference, margin: float, tests: float = 1.0) -> int | None:
-    """Number of similar clusters at which a comparison decides with 80% power; None if the spread is unknown.
+    """Number of similar clusters with which a comparison decides with 80% power, or None if the spread is unknown.
 
-    Deciding means that its own test finds this difference, or that any difference is within the margin, whichever takes
-    fewer. Few clusters are drawn from those at hand, for the exact test; more have the t test's power.
+    To decide is to find this difference by the comparison's test, or to show that it is within the margin, whichever
+    takes fewer. Few clusters are drawn from those at hand, for the exact test; more have the t test's power.
 
     Args:
         tests: factor by which p is corrected (Holm).
@@ -201,7 +208,7 @@ def required_clusters(difference: Difference, margin: float, tests: float = 1.0)
 
 
 def _least_number(is_enough: Callable[[int], bool], start: int) -> int | None:
-    """Smallest number from ``start`` that is enough, if larger ones are, too; None above a billion."""
+    """Smallest number from ``start`` on that the monotonic ``is_enough`` accepts, or None above a billion."""
     low, high = start - 1, start
     while not is_enough(high):
         low, high = high, 2 * high
@@ -215,67 +222,71 @@ def _least_number(is_enough: Callable[[int], bool], start: int) -> int | None:
 
 def _has_power(difference: Difference, clusters: int, level: float) -> bool:
     """Whether four of five samples of this many similar clusters would have p below ``level``."""
-    interval, parts = difference.interval, difference.parts
-    if len(parts) * clusters < 2 * FEW * interval.clusters:
-        return bool(_drawn_power(parts, interval.clusters, clusters, level, difference.test) >= _POWER)
-    se, df = _error_of(interval, clusters)
+    interval, contributions = difference.interval, difference.contributions
+    if len(contributions) * clusters < 2 * MIN_T_TEST_CLUSTERS * interval.clusters:
+        return bool(_simulate_power(contributions, interval.clusters, clusters, level, difference.test) >= _POWER)
+    se, df = _scaled_error(interval, clusters)
     return abs(interval.value) >= (t_quantile(1 - level / 2, df) + t_quantile(_POWER, df)) * se
 
 
-def _drawn_power(parts: Floats, n: int, clusters: int, level: float, test: str) -> float:
-    """Share of drawn samples of clusters in which the test is significant."""
-    if clusters < FEW and 2.0 ** (1 - clusters) >= level:
+def _simulate_power(contributions: Floats, n: int, clusters: int, level: float, test: str) -> float:
+    """Power by simulation: the share of drawn samples of ``clusters`` clusters in which the test is significant."""
+    if clusters < MIN_T_TEST_CLUSTERS and 2.0 ** (1 - clusters) >= level:
         return 0.0
-    spread = math.sqrt(len(parts) / max(len(parts) - 1, 1))  # a sample varies less than what it was drawn from
+    spread = math.sqrt(
+        len(contributions) / max(len(contributions) - 1, 1)
+    )  # a sample varies less than what it was drawn from
     if test == "mcnemar":
         wins, losses = np.random.default_rng(_SEED).multinomial(
-            clusters, [(parts > 0).sum() / n, (parts < 0).sum() / n, 1 - len(parts) / n], _DRAWS
+            clusters, [(contributions > 0).sum() / n, (contributions < 0).sum() / n, 1 - len(contributions) / n], _DRAWS
         ).T[:2]  # fmt: skip
         return float(np.mean([mcnemar(int(a), int(b)) < level for a, b in zip(wins, losses, strict=True)]))
-    pool = np.concatenate([parts.mean() + (parts - parts.mean()) * spread, np.zeros(n - len(parts))])
+    pool = np.concatenate(
+        [contributions.mean() + (contributions - contributions.mean()) * spread, np.zeros(n - len(contributions))]
+    )
     drawn = np.random.default_rng(_SEED).choice(pool, (_DRAWS, clusters))
     differ = np.count_nonzero(drawn, axis=1)
     sums, squares = drawn.sum(axis=1), (drawn**2).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         t = np.abs(sums) / np.sqrt((squares - sums**2 / clusters) * clusters / (clusters - 1))
-    significant = (t > t_quantile(1 - level / 2, clusters - 1)) & (differ >= FEW)
-    few = np.sort(np.abs(drawn[differ < FEW]), axis=1)[:, ::-1][:, : FEW - 1]
+    significant = (t > t_quantile(1 - level / 2, clusters - 1)) & (differ >= MIN_T_TEST_CLUSTERS)
+    few = np.sort(np.abs(drawn[differ < MIN_T_TEST_CLUSTERS]), axis=1)[:, ::-1][:, : MIN_T_TEST_CLUSTERS - 1]
     signs = np.array(list(product((-1.0, 1.0), repeat=few.shape[1])))
-    as_far = np.abs(few @ signs.T) >= np.abs(sums[differ < FEW])[:, None] * (1 - 1e-9)
-    significant[differ < FEW] = as_far.mean(axis=1) < level
+    as_far = np.abs(few @ signs.T) >= np.abs(sums[differ < MIN_T_TEST_CLUSTERS])[:, None] * (1 - 1e-9)
+    significant[differ < MIN_T_TEST_CLUSTERS] = as_far.mean(axis=1) < level
     return float(significant.mean())
 
 
 def _fits_margin(difference: Difference, clusters: int, margin: float) -> bool:
     """Whether the 90% interval of four of five samples of this many similar clusters would be inside the margin."""
-    interval, parts = difference.interval, difference.parts
-    se, df = _error_of(interval, clusters)
-    few = len(parts) * clusters < min(FEW, clusters) * interval.clusters
-    unseen = 3 * (np.abs(parts).max(initial=0) * interval.clusters / clusters) ** 2 if few else 0.0
+    interval, contributions = difference.interval, difference.contributions
+    se, df = _scaled_error(interval, clusters)
+    few = len(contributions) * clusters < min(MIN_T_TEST_CLUSTERS, clusters) * interval.clusters
+    unseen = 3 * (np.abs(contributions).max(initial=0) * interval.clusters / clusters) ** 2 if few else 0.0
     half = t_quantile(0.95, df) * math.sqrt(se**2 + unseen)
     return half + t_quantile((1 + _POWER) / 2, df) * se <= margin - abs(interval.value)
 
 
-def _error_of(interval: Interval, clusters: int) -> tuple[float, float]:
-    """Standard error and degrees of freedom with another number of similar clusters."""
+def _scaled_error(interval: Interval, clusters: int) -> tuple[float, float]:
+    """Standard error and degrees of freedom of an interval, scaled to another number of similar clusters."""
     assert interval.se is not None and interval.df is not None
     ratio = clusters / interval.clusters
     return interval.se / math.sqrt(ratio), min(interval.df * ratio, 1e5)
 
 
-def _p_value(interval: Interval, parts: Floats) -> tuple[float | None, str]:
-    """p value of no difference, and its test, from the contribution of each cluster that differs."""
-    if len(parts) < FEW:
-        return sign_flips(parts.tolist()), "sign flips"
-    if not interval.se and ((parts > 0).all() or (parts < 0).all()):
-        return 2.0 ** (1 - len(parts)), "sign flips"  # only two assignments have a sum this large
+def _p_value(interval: Interval, contributions: Floats) -> tuple[float | None, str]:
+    """P value of no difference, and the name of the test, from the contribution of each cluster that differs."""
+    if len(contributions) < MIN_T_TEST_CLUSTERS:
+        return sign_flips(contributions.tolist()), "sign flips"
+    if not interval.se and ((contributions > 0).all() or (contributions < 0).all()):
+        return 2.0 ** (1 - len(contributions)), "sign flips"  # only two assignments have a sum this large
     if not interval.se or not interval.df:
         return None, "t"
     return min(1.0, 2 * t_tail(abs(interval.value) / interval.se, interval.df)), "t"
 
 
 def _reorder(stratum: Stratum, samples: Codes) -> Stratum:
-    """Reorder a stratum's rows to another's samples: orders differ where a sample's best answer was chosen."""
+    """Reorder a stratum's rows to the order of ``samples``. Orders differ where a sample's best answer was chosen."""
     stratum_samples = stratum.samples
     if np.array_equal(stratum_samples, samples):
         return stratum
@@ -285,4 +296,4 @@ def _reorder(stratum: Stratum, samples: Codes) -> Stratum:
     )
     if len(stratum_samples) != len(samples) or not np.array_equal(stratum_samples[order[other]], samples):
         raise ValueError("The two estimates have different samples.")
-    return stratum.at(order[other])
+    return stratum.select(order[other])

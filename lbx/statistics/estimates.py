@@ -1,13 +1,13 @@
-"""One rule for all intervals: CR2 with Bell and McCaffrey's degrees of freedom, on the logit scale for few clusters.
+"""Estimates of scores with intervals: CR2 with Bell and McCaffrey's degrees of freedom, or logits for few clusters.
 
-A score is a weighted sum of means, with one mean per stratum (a task, or a part of one). Rows of one cluster (a
+A score is a weighted sum of means, with one mean per stratum (a task or a subset of a task). Rows of one cluster (a
 document) are dependent, also across strata. With h = a cluster's share of a stratum's rows and r = the sum of its
 residuals there,
 
     SE^2 = sum over clusters of (sum over strata of weight / n x r / sqrt(1 - h))^2
 
 which is Bell and McCaffrey's CR2 (Survey Methodology 28, 2002) for means of strata, in closed form. The degrees of
-freedom of its Student's t come from the same paper, or from adding the squared half widths of the strata's own t
+freedom for Student's t come from the same paper, or from adding the squared half widths of the strata's own t
 intervals if that gives fewer. Without shared documents it is the t interval of a mean. CR2 takes the rows of a document
 as independent: for a document larger than most, 1 - 2h + the sum of h^2, which takes them as equal, replaces 1 - h.
 Repeating every row of a cluster changes no number, so several answers to one question never count as several
@@ -19,7 +19,7 @@ contains Clopper and Pearson's at the effective number of samples (Korn and Grau
 clusters are above 0 and below 1. bench/coverage.py measures how often all of them contain the true value.
 
 Tails and quantiles of Student's t and the binomial distribution are accurate to at least nine digits up to
-100,000 degrees of freedom. SciPy has them, too, but its import takes seconds, and it would add 100 MB to a container.
+100,000 degrees of freedom. SciPy also computes them, but takes seconds to import and would add 100 MB to a container.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ _STEPS = 500
 
 
 def t_tail(t: float, df: float) -> float:
-    """P(T > t) of Student's t with ``df`` > 0 degrees of freedom, which may be fractional."""
+    """Tail probability P(T > t) of Student's t with ``df`` > 0 degrees of freedom, which may be fractional."""
     if t < 0:
         return 1 - t_tail(-t, df)
     if math.isinf(t):
         return 0.0
     square = t * t
-    return 0.5 * _beta(df / (df + square), square / (df + square), df / 2, 0.5)
+    return 0.5 * _incomplete_beta(df / (df + square), square / (df + square), df / 2, 0.5)
 
 
 def binomial_tail(k: int, n: int, p: float) -> float:
-    """P(X <= k) of n trials with success probability p."""
+    """Probability P(X <= k) of at most k successes in n trials with success probability p."""
     if k < 0:
         return 0.0
-    return 1.0 if k >= n else _beta(1 - p, p, n - k, k + 1)
+    return 1.0 if k >= n else _incomplete_beta(1 - p, p, n - k, k + 1)
 
 
 @lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
-    """Number t with P(T <= t) = p, for 0 < p < 1, of Student's t."""
+    """Quantile of Student's t: the number t with P(T <= t) = p, for 0 < p < 1."""
     if p < 0.5:
         return -t_quantile(1 - p, df)
     scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
-    return _upper(
+    return _solve_tail(
         1 - p, NormalDist().inv_cdf(p), lambda t: t_tail(t, df), lambda t: scale * (1 + t * t / df) ** (-(df + 1) / 2)
     )
 
 
 def beta_quantile(p: float, a: float, b: float) -> float:
-    """Number x with P(X <= x) = p, for 0 < p < 1, of the beta distribution with positive parameters."""
+    """Quantile of the beta distribution: the number x with P(X <= x) = p, for 0 < p < 1."""
     if b == 0 or a == 0:
         return float(b == 0)
     front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     low, high, x = 0.0, 1.0, a / (a + b)
     for _ in range(_STEPS):
-        error = _beta(x, 1 - x, a, b) - p
+        error = _incomplete_beta(x, 1 - x, a, b) - p
         low, high = (x, high) if error < 0 else (low, x)
         slope = math.exp(min(front + (a - 1) * math.log(x) + (b - 1) * math.log1p(-x), 700.0))
         step = x - error / slope if slope else low
@@ -87,8 +87,8 @@ def beta_quantile(p: float, a: float, b: float) -> float:
     return x
 
 
-def _upper(p: float, start: float, tail: Callable[[float], float], density: Callable[[float], float]) -> float:
-    """Solve tail(x) = p for a tail that is convex beyond ``start``; Newton's steps approach from the left."""
+def _solve_tail(p: float, start: float, tail: Callable[[float], float], density: Callable[[float], float]) -> float:
+    """Solve tail(x) = p for a tail that is convex beyond ``start``, by Newton's steps from the left."""
     value = start
     for _ in range(_STEPS):
         step = (tail(value) - p) / density(value)
@@ -98,17 +98,17 @@ def _upper(p: float, start: float, tail: Callable[[float], float], density: Call
     return value
 
 
-def _beta(x: float, complement: float, a: float, b: float) -> float:
-    """Regularised incomplete beta function I_x(a, b); ``complement`` is 1 - x, exact for x near 1."""
+def _incomplete_beta(x: float, complement: float, a: float, b: float) -> float:
+    """Regularised incomplete beta function I_x(a, b). Pass 1 - x as ``complement``: it is exact for x near 1."""
     if x <= 0 or complement <= 0:
         return float(x > 0)
     if x > (a + 1) / (a + b + 2):
-        return 1 - _beta(complement, x, b, a)
+        return 1 - _incomplete_beta(complement, x, b, a)
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(complement))
-    return front / a * _fraction(x, a, b)
+    return front / a * _continued_fraction(x, a, b)
 
 
-def _fraction(x: float, a: float, b: float) -> float:
+def _continued_fraction(x: float, a: float, b: float) -> float:
     """The continued fraction of I_x(a, b), by Lentz's method (Abramowitz and Stegun 26.5.8)."""
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or _TINY)
     fraction, both = d, a + b
@@ -127,8 +127,8 @@ def _fraction(x: float, a: float, b: float) -> float:
     return fraction
 
 
-MANY = 30
-"""Clusters needed, above 0 and below 1, for a t interval of a score."""
+MIN_T_INTERVAL_CLUSTERS = 30
+"""Least number of clusters, above 0 and below 1, for a t interval of a score."""
 
 _END = 1e-6
 """Distance at which a score counts as 0 or 1: the best ROUGE of some scripts is 0.999999995."""
@@ -143,18 +143,18 @@ _CODES: defaultdict[Hashable, int] = defaultdict(count().__next__)
 
 
 def encode_labels(labels: Iterable[Hashable]) -> Codes:
-    """Integer codes of labels; equal labels have equal codes."""
+    """Encode labels as integers. Equal labels get equal codes for as long as the process lives."""
     return np.fromiter(map(_CODES.__getitem__, labels), np.int64)
 
 
-def labels_of(codes: Iterable[int]) -> list[Hashable]:
-    """Labels of the codes that ``encode_labels`` returned."""
-    every = list(_CODES)
-    return [every[code] for code in codes]
+def decode_labels(codes: Iterable[int]) -> list[Hashable]:
+    """Decode the codes that ``encode_labels`` returned."""
+    labels = list(_CODES)
+    return [labels[code] for code in codes]
 
 
 def number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
-    """Number codes by first appearance: the first row of each code, and the new code of each row.
+    """Number codes by first appearance. Returns the first row of each code, and the new code of each row.
 
     Using the codes themselves would make the last digits of sums depend on labels that the process coded before.
     """
@@ -186,26 +186,27 @@ class Stratum:
             if isinstance(labels, (tuple, list)):
                 object.__setattr__(self, name, encode_labels(labels))
 
-    def at(self, places: Codes | npt.NDArray[np.bool_]) -> Stratum:
-        return Stratum(self.weight, self.samples[places], self.clusters[places], self.values[places])
+    def select(self, rows: Codes | npt.NDArray[np.bool_]) -> Stratum:
+        return Stratum(self.weight, self.samples[rows], self.clusters[rows], self.values[rows])
 
     def by_sample(self) -> Stratum:
-        """Average the rows of each sample into one row."""
+        """Stratum in which the rows of each sample are averaged into one row."""
         first, codes = number_by_appearance(self.samples)
-        return replace(self.at(first), values=np.bincount(codes, self.values) / np.bincount(codes))
+        return replace(self.select(first), values=np.bincount(codes, self.values) / np.bincount(codes))
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Value with its interval.
+    """Value of an estimate with its 95% interval.
 
     Attributes:
-        low, high: bounds of the 95% interval; None if ``method`` gives a reason.
+        low, high: bounds of the 95% interval, or None if ``method`` gives a reason.
         se, df: standard error and its degrees of freedom.
         n, clusters: number of samples and of clusters.
         method: "t", "logit", "exact" (all scores are 0, or 1), or the reason for a missing interval: "one cluster",
             "all alike", "all alike in a part", "no number".
-        within: share of se squared that more answers to the same samples would remove; None with one answer each.
+        within: share of se squared that more answers to the same samples would remove, or None with one answer
+            each.
     """
 
     value: float
@@ -220,7 +221,7 @@ class Interval:
 
 
 class Design:
-    """Sample, cluster and stratum of each row: all that an interval depends on besides the values."""
+    """Sampling design of an estimate: sample, cluster and stratum of each row, and the weights of the strata."""
 
     def __init__(self, weights: Sequence[float], sizes: Sequence[int], samples: Codes, clusters: Codes) -> None:
         self.stratum: Codes = np.repeat(np.arange(len(sizes)), sizes)
@@ -251,7 +252,7 @@ class Design:
             self.df = self.degrees_of_freedom(np.ones(len(sizes)))
 
     def _moments(self, rows: Floats, of_stratum: Codes) -> tuple[Floats, Floats]:
-        """Linear and quadratic form, in the strata's variances, of the expected squared error and of its variance."""
+        """Linear and quadratic form of the strata's variances, for the expected squared error and for its variance."""
         variances = self._factor**2 * rows * (1 - rows / self.sizes[of_stratum])
         parts = self._factor * rows / np.sqrt(self.sizes[of_stratum])
         if len(parts) == self.clusters:  # no cluster in several strata
@@ -264,28 +265,28 @@ class Design:
         return np.asarray(np.bincount(of_stratum, variances)), squares
 
     def degrees_of_freedom(self, spreads: Floats) -> float:
-        """Bell and McCaffrey's degrees of freedom, with these variances of the strata's rows."""
+        """Bell and McCaffrey's degrees of freedom for the variances ``spreads`` of the strata's rows."""
         return float((self._variances @ spreads) ** 2 / (spreads @ self._squares @ spreads))
 
     @cached_property
     def effective_clusters(self) -> float:
-        """Number of clusters of equal weight that are worth as much as these."""
+        """Number of clusters of equal weight that would give the same information as the design's clusters."""
         return float(np.abs(self.share).sum() ** 2 / (self.sum_by_cluster(np.abs(self.share)) ** 2).sum())
 
     @property
     def has_single_rows(self) -> bool:
-        """Whether each sample has a single row per stratum."""
+        """Whether each sample occurs once per stratum."""
         return self._unit is None
 
     def means(self, values: Floats) -> Floats:
-        """Means of the strata; their weighted sum is the score."""
+        """Mean of each stratum. The weighted sum of the means is the score."""
         return np.asarray(np.bincount(self.stratum, values) / self.sizes)
 
     def variance(self, values: Floats, means: Floats, unseen: Floats | None = None) -> tuple[float, float]:
-        """Squared standard error, the sum of squares of each cluster's contribution, and its degrees of freedom.
+        """Squared standard error (the sum of squares of the clusters' contributions), and the degrees of freedom.
 
         Args:
-            unseen: variance of the rows of each stratum to assume in addition.
+            unseen: additional variance to assume for the rows of each stratum.
         """
         cells: Floats = np.bincount(self.cell, values - means[self.stratum]) * self._factor
         clusters = cells if len(cells) == self.clusters else np.bincount(self.of_cluster, cells)
@@ -298,7 +299,7 @@ class Design:
         return variance + float(self._variances @ more), df
 
     def _combined_df(self, spreads: Floats) -> float:
-        """Degrees of freedom at which t gives the root of the strata's summed squares of half widths.
+        """Degrees of freedom with which t gives the root of the summed squares of the strata's half widths.
 
         The standard error of few clusters may be small by chance, so that Welch's degrees of freedom are too many.
         """
@@ -314,21 +315,23 @@ class Design:
         return low
 
     def cell_means(self, values: Floats) -> tuple[Floats, Codes, Floats]:
-        """Mean of each cluster in each stratum, the stratum of each of these, and each stratum's number of clusters."""
+        """Mean and stratum of each cell (a cluster in a stratum), and the number of clusters per stratum."""
         means = np.bincount(self.cell, values) / np.bincount(self.cell)
         return np.asarray(means), self._of_stratum, np.bincount(self._of_stratum).astype(float)
 
-    def sum_by_cluster(self, each: Floats) -> Floats:
+    def sum_by_cluster(self, contributions: Floats) -> Floats:
         """Sum the contributions of rows by cluster."""
-        return each if self.clusters == len(each) else np.asarray(np.bincount(self.cluster, each))
+        if self.clusters == len(contributions):
+            return contributions
+        return np.asarray(np.bincount(self.cluster, contributions))
 
     def count_clusters(self, rows: npt.NDArray[np.bool_]) -> int:
-        """Number of clusters with at least one of these rows."""
+        """Number of clusters that contain at least one of ``rows``."""
         counts = rows if self.clusters == len(rows) else np.bincount(self.cluster[rows])
         return int(np.count_nonzero(counts))
 
-    def within(self, values: Floats) -> float | None:
-        """Part of the squared standard error from differing answers to one sample; None with one answer each."""
+    def answer_variance(self, values: Floats) -> float | None:
+        """Variance, within the squared standard error, of answers to one sample, or None with one answer per sample."""
         if self._unit is None:
             return None
         answers = np.bincount(self._unit)
@@ -338,14 +341,14 @@ class Design:
 
 
 @lru_cache(maxsize=1024)
-def _design(weights: tuple[float, ...], sizes: tuple[int, ...], samples: bytes, clusters: bytes) -> Design:
-    """Design from hashable parts, cached: runs over the same samples share it."""
+def _cached_design(weights: tuple[float, ...], sizes: tuple[int, ...], samples: bytes, clusters: bytes) -> Design:
+    """Cached design, from hashable arguments: runs over the same samples share it."""
     return Design(weights, sizes, np.frombuffer(samples, np.int64), np.frombuffer(clusters, np.int64))
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Score as a weighted sum of means.
+    """Score as a weighted sum of means over strata.
 
     Attributes:
         clustered: whether every row's cluster is known; a row without a known cluster is its own cluster.
@@ -358,7 +361,7 @@ class Estimate:
 
     @cached_property
     def rows(self) -> tuple[tuple[int, ...], bytes]:
-        """Number of rows of each stratum, and the samples of all rows: equal for two estimates over the same rows."""
+        """Key of the estimate's rows: number of rows of each stratum, and the samples of all rows as bytes."""
         return tuple(len(stratum.values) for stratum in self.strata), b"".join(
             stratum.samples.tobytes() for stratum in self.strata
         )
@@ -366,7 +369,7 @@ class Estimate:
     @cached_property
     def design(self) -> Design:
         clusters = b"".join(stratum.clusters.tobytes() for stratum in self.strata)
-        return _design(tuple(stratum.weight for stratum in self.strata), *self.rows, clusters)
+        return _cached_design(tuple(stratum.weight for stratum in self.strata), *self.rows, clusters)
 
     @cached_property
     def values(self) -> Floats:
@@ -375,13 +378,13 @@ class Estimate:
         return np.concatenate([stratum.values for stratum in self.strata]) if self.strata else np.zeros(0)
 
     @cached_property
-    def right_or_wrong(self) -> bool:
-        """Whether all values are 0 or 1."""
+    def is_binary(self) -> bool:
+        """Whether every value is 0 or 1."""
         return bool(((self.values == 0) | (self.values == 1)).all())
 
     @cached_property
     def by_sample(self) -> Estimate:
-        """Average the answers of each sample into one row."""
+        """Estimate in which the answers to each sample are averaged into one row."""
         return (
             self
             if self.design.has_single_rows
@@ -389,14 +392,18 @@ class Estimate:
         )
 
     @classmethod
-    def average(cls, parts: Sequence[Estimate]) -> Estimate:
+    def average(cls, estimates: Sequence[Estimate]) -> Estimate:
         """Average estimates with equal weights."""
         strata = (
-            Stratum(stratum.weight / len(parts), stratum.samples, stratum.clusters, stratum.values)
-            for part in parts
-            for stratum in part.strata
+            Stratum(stratum.weight / len(estimates), stratum.samples, stratum.clusters, stratum.values)
+            for estimate in estimates
+            for stratum in estimate.strata
         )
-        return cls(tuple(strata), all(part.clustered for part in parts), all(part.linear for part in parts))
+        return cls(
+            tuple(strata),
+            all(estimate.clustered for estimate in estimates),
+            all(estimate.linear for estimate in estimates),
+        )
 
 
 def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -> Interval:
@@ -410,7 +417,7 @@ def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -
 
 
 def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded: bool = True) -> Interval:
-    """Confidence interval of the score that these values have in a design."""
+    """Confidence interval of the weighted mean of ``values`` under a sampling design."""
     means = design.means(values)
     value = float(design.weights @ means) if design.n else math.nan
     if not math.isfinite(value):
@@ -425,7 +432,7 @@ def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded:
         if unseen is None:
             return Interval(value, None, None, None, None, design.n, design.clusters, "all alike in a part")
         variance, df = design.variance(values, means, unseen)
-    inside = design.within(values)
+    inside = design.answer_variance(values)
     se = math.sqrt(variance) if has_spread else 0.0
     share = None if inside is None else min(inside / variance, 1.0) if se else 0.0
     low: float | None
@@ -451,7 +458,7 @@ def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded:
 
 
 def binomial_interval(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Clopper and Pearson's exact interval of a share p of n, which may be fractional."""
+    """Clopper and Pearson's exact interval of a share ``p`` of ``n`` trials, which may be fractional."""
     tail = 0.5 - level / 2
     low = 0.0 if p <= 0 else 1 - beta_quantile(1 - tail, n - n * p + 1, n * p)
     high = 1.0 if p >= 1 else beta_quantile(1 - tail, n * p + 1, n - n * p)
@@ -459,7 +466,7 @@ def binomial_interval(p: float, n: float, level: float = 0.95) -> tuple[float, f
 
 
 def _unseen_variances(design: Design, values: Floats, means: Floats, *, are_scores: bool) -> Floats | None:
-    """Variance to assume for the rows of strata whose clusters are all alike; None if nothing is known about one.
+    """Variances to assume for the rows of strata whose clusters are all alike, or None if a stratum's is unknown.
 
     A score of 0 or 1 gets Agresti and Coull's variance of a share; a difference of 0 that of the rule of three, with
     the largest difference of a cluster.
@@ -480,9 +487,9 @@ def _unseen_variances(design: Design, values: Floats, means: Floats, *, are_scor
 
 
 def _is_skewed(design: Design, values: Floats, df: float) -> bool:
-    """Whether there is too little for a t interval of a score: few clusters, or few above 0 or below 1."""
+    """Whether a score's distribution is too skewed for a t interval: few clusters, or few above 0 or below 1."""
     counts = design.count_clusters(values > _END), design.count_clusters(values < 1 - _END)
-    return df < MANY - 1 - 1e-9 or min(counts) < MANY
+    return df < MIN_T_INTERVAL_CLUSTERS - 1 - 1e-9 or min(counts) < MIN_T_INTERVAL_CLUSTERS
 
 
 def _logit_interval(
@@ -493,7 +500,7 @@ def _logit_interval(
     half = min(at * se / (value * (1 - value)) * (1 + abs(1 - 2 * value) / df), _LARGEST_LOGIT)
     odds = value / (1 - value)
     low, high = (odds * math.exp(side) / (1 + odds * math.exp(side)) for side in (-half, half))
-    clusters = min(MANY, design.clusters)
+    clusters = min(MIN_T_INTERVAL_CLUSTERS, design.clusters)
     if min(design.count_clusters(values > _END), design.count_clusters(values < 1 - _END)) < clusters:
         ratio = t_quantile(0.5 + level / 2, max(design.n - 1, 1)) / at
         exact = binomial_interval(value, min(value * (1 - value) / se**2 * ratio**2, design.n), level)

@@ -25,11 +25,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from lbx.base.database import files_of
+from lbx.base.database import database_files
 from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
-from lbx.base.units import duration
+from lbx.base.units import format_duration
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.format.labels import headline, labels, progress
@@ -93,7 +93,7 @@ class ResultsSource:
         No database is opened.
         """
         states = []
-        for part in files_of(self.path):
+        for part in database_files(self.path):
             with suppress(FileNotFoundError):  # a checkpoint may remove a log at any time
                 status = part.stat()
                 states.append((part.name, status.st_mtime_ns, status.st_size))
@@ -461,7 +461,7 @@ def _progress_row(state: RunState, labels: Mapping[str, str]) -> dict[str, Any]:
         "percent": None if not state.total else int(100 * state.answers / state.total),
         "failures": state.failures,
         "pace": pace,
-        "left": "" if state.left_s is None else duration(state.left_s),
+        "left": "" if state.left_s is None else format_duration(state.left_s),
         "newest": f"{state.newest_at:%Y-%m-%d %H:%M:%S}" if state.newest_at else "",
         "error": first_line(state.last_error)[:300],
         "link": run.link(),

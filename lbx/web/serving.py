@@ -182,7 +182,7 @@ def serve(site: Site) -> None:
     """
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(_LoopErrors())
-        runner.run(server_of(site).serve(sockets=[site.site_socket.socket]))
+        runner.run(make_server(site).serve(sockets=[site.site_socket.socket]))
 
 
 class _LoopErrors:
@@ -199,7 +199,7 @@ class _LoopErrors:
             _log.warning("lbx has too many open files, so new connections wait. Raise the limit: ulimit -n 4096")
 
 
-def server_of(site: Site) -> uvicorn.Server:
+def make_server(site: Site) -> uvicorn.Server:
     """Build a uvicorn server with lbx's limits and without uvicorn's logs. ``AccessMiddleware`` logs pages' errors."""
     settings = uvicorn.Config(
         site.app,

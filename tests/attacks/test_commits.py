@@ -138,7 +138,7 @@ PARTS = 5 if KILLS == 50 else 1
 _CHILD = """
 import os, random, signal, sys, time
 from results_parts import lbx as call
-import lbx.running.running, lbx.running.runner, lbx.running.workers.pool
+import lbx.running.execution, lbx.running.runner, lbx.running.workers.pool
 import lbx.results, lbx.benchmarks.registry, lbx.backends.scripted
 from lbx.results import Store
 part, kills, arguments = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
@@ -214,7 +214,7 @@ MOMENTS = 12
 _AT_MOMENTS = """
 import contextlib, json, os, pathlib, signal, sys
 from results_parts import lbx as call
-import lbx.running.running, lbx.running.runner, lbx.running.workers.pool
+import lbx.running.execution, lbx.running.runner, lbx.running.workers.pool
 import lbx.results, lbx.benchmarks.registry, lbx.backends.scripted
 from lbx.results import Store
 folder, wanted, arguments = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
@@ -356,8 +356,8 @@ class Jumping(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
         return super().now(tz) + datetime.timedelta(seconds=next(jumps))
-import lbx.results.rows, lbx.running.watching, time
-for module in (lbx.results.rows, lbx.running.watching):
+import lbx.results.rows, lbx.running.monitor, time
+for module in (lbx.results.rows, lbx.running.monitor):
     module.datetime = Jumping
 real = time.time
 time.time = lambda: real() + next(jumps)

@@ -24,7 +24,7 @@ from lbx.results import Store
 from lbx.results.read import queries
 from lbx.results.whole import commit_copies
 from lbx.running.forecast.shards import ShardPlan
-from lbx.running.watching import log_path
+from lbx.running.monitor import log_path
 from tests.attacks.attack_parts import refused
 from tests.attacks.results_parts import lbx, results_file
 

@@ -220,10 +220,10 @@ def test_doctor_and_tracebacks_spell_out() -> None:
 def test_a_run_s_log_is_spelled_out(tmp_path: Path) -> None:
     from lbx.base.listening import Listener
     from lbx.results import GenerationRow
-    from lbx.running.watching import RunMeter, RunMonitor
+    from lbx.running.monitor import ProgressTracker, RunMonitor
 
     log = tmp_path / "run.log"
-    with RunMonitor(RunMeter(None, 1), Listener(), log) as progress:
+    with RunMonitor(ProgressTracker(None, 1), Listener(), log) as progress:
         progress.count_sample(GenerationRow(EVIL, EVIL, EVIL, EVIL, 0, output="x"))
     assert "owned" in log.read_text("utf-8")
     assert not steers(log.read_text("utf-8"))

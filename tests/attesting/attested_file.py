@@ -112,7 +112,7 @@ def attest(path: Path, key: Path, *runs: str) -> Path:
 
 def check(path: Path, key: Path, *runs: str, attestation: Path | None = None) -> ResultsReport:
     """Evidence on a file."""
-    trust = Trust.of(key.with_suffix(".pub"), namespace=RESULTS_NAMESPACE)
+    trust = Trust.from_key_file(key.with_suffix(".pub"), namespace=RESULTS_NAMESPACE)
     return check_results(path, attestation or attestation_path(path), trust, runs)
 
 

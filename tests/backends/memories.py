@@ -18,7 +18,7 @@ import pytest
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.options import LlamaOptions
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.engine.model import Extend, MemoryFullError, SequenceMemory
+from lbx.engine.model import MemoryFullError, SequenceExtension, SequenceMemory
 from tests.toy import ToyBackend, ToyMemory, logits_after
 
 # Largest |batched - alone| as a part of the logits' range. Measured on the models here: 2e-6 in float32 and 7e-3 in
@@ -87,7 +87,7 @@ def prefill(memory: SequenceMemory, sequence: int, tokens: Sequence[int]) -> np.
     logits = None
     for at in range(0, len(tokens), memory.max_step):
         part = tokens[at : at + memory.max_step]
-        (logits,) = memory.extend([Extend(sequence, part, at + len(part) == len(tokens))])
+        (logits,) = memory.extend([SequenceExtension(sequence, part, at + len(part) == len(tokens))])
     return logits
 
 
@@ -241,7 +241,9 @@ def run_schedule(subject: Subject, seed: int, rounds: int = 25) -> None:
             texts = after
         else:
             items = [
-                Extend(sequence, tokens_of(rng.choice((1, 1, 5, 20)), rng.randrange(10**6)), rng.random() < 0.7)
+                SequenceExtension(
+                    sequence, tokens_of(rng.choice((1, 1, 5, 20)), rng.randrange(10**6)), rng.random() < 0.7
+                )
                 for sequence in rng.sample(range(6), rng.randint(1, 3))
             ]
             after = texts | {

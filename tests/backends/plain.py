@@ -8,7 +8,7 @@ import numpy as np
 
 from lbx.backends.llama.cells import PADDING
 from lbx.backends.llama.library import StepBatch
-from lbx.engine.model import Extend
+from lbx.engine.model import SequenceExtension
 
 
 class Steps:
@@ -28,7 +28,7 @@ class Steps:
         return self._after([token])
 
     def _after(self, ids: Sequence[int]) -> np.ndarray:
-        return self._memory.extend([Extend(0, ids, True)])[0]
+        return self._memory.extend([SequenceExtension(0, ids, True)])[0]
 
 
 class PlainLlama:

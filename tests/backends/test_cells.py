@@ -50,7 +50,7 @@ def test_owners_are_those_of_plain_lists(seed, block):
 def check_columns(table, held, named):
     if not named:
         return
-    columns = table.columns(named)
+    columns = table.mask_columns(named)
     needed = {cell for s in named for cell in held[s]}
     assert needed <= set(columns.cells.tolist())
     if columns.span is None:
@@ -58,8 +58,8 @@ def check_columns(table, held, named):
     else:
         assert columns.cells.tolist() == list(range(*columns.span))
         assert len(columns.cells) <= 3 * len(needed)
-    assert columns.sort_tasks == (len(named) == 1 and columns.cells.tolist() == held[named[0]])
-    owned, places = table.mask_columns(named, columns.span or columns.cells)
+    assert columns.in_order == (len(named) == 1 and columns.cells.tolist() == held[named[0]])
+    owned, places = table.copy_owners(named, columns.span or columns.cells)
     for row, s in zip(owned, named, strict=True):
         assert columns.cells[row].tolist() == sorted(held[s], key=columns.cells.tolist().index)
     assert np.array_equal(places, table.positions[columns.cells])
@@ -93,7 +93,7 @@ def check_look(table, held, named, rng):
             continue
         owned = rest
         if rest:
-            mask, _ = table.mask_columns(named, view.masked_cells)
+            mask, _ = table.copy_owners(named, view.masked_cells)
             owned = [c for c, mine in zip(rest, mask[named.index(s)], strict=True) if mine]
         assert sorted(everyone + owned) == sorted(held[s])
 
@@ -106,7 +106,7 @@ def check_parts(table, held, named, newest, window):
     tokens = [(s, cell) for s, new in zip(named, newest, strict=True) for cell in new]
     positions = np.array([table.positions[cell] for _, cell in tokens], dtype=np.int32)
     seen = [[] for _ in tokens]
-    for part in table.cell_parts(named, [len(new) for new in newest], positions, window, 5):
+    for part in table.attention_segments(named, [len(new) for new in newest], positions, window, 5):
         for row in range(part.tokens):
             cells = part.cells[row].tolist() if np.ndim(part.cells) == 2 else cells_of(part.cells)
             start = 0 if part.starts is None else part.starts[row]

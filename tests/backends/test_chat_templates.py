@@ -110,7 +110,7 @@ def test_a_template_of_parts_is_rendered_as_transformers_renders_parts(name: str
     wrapper = Wrapper(tokenizer, template)
     document = "  A document with {'type': 'text'} and <image>.\n"
     wrapped = wrapper.wrap(document, chat=True)
-    assert wrapped.content.strip() == document.strip()
+    assert wrapped.user_text.strip() == document.strip()
     assert wrapper.system_place("Be brief.", chat=True) == ("text" if name == "no system message" else "message")
     assert wrapper.encode(wrapped)[1:].count(tokenizer.bos_id) == 0
 

@@ -217,10 +217,10 @@ def test_a_server_that_takes_text_gets_no_prompt_that_it_would_read_otherwise(
         sent = PromptText(tokenizer)
         for mark in (*CONTROLS, *ROLES):
             ids = tokenizer.encode(f"a {mark} b", special=False)
-            assert sent.of(ids, special=True) is None, mark
-            assert sent.of(ids, special=False) == f"a {mark} b"
+            assert sent.find_text(ids, special=True) is None, mark
+            assert sent.find_text(ids, special=False) == f"a {mark} b"
         wrapped = prompt_ids(tokenizer, "x")
-        assert sent.of(wrapped, special=True) == "<s><｜User｜>Read: x When?<｜Assistant｜><think>\n"
+        assert sent.find_text(wrapped, special=True) == "<s><｜User｜>Read: x When?<｜Assistant｜><think>\n"
 
 
 def test_the_vocabulary_of_a_split_file_is_whole(byte_level: Vocabulary, tmp_path: Path) -> None:

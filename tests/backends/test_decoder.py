@@ -12,7 +12,7 @@ from lbx.backends.hf.decoder import CompiledDecoder
 from lbx.backends.hf.kernel import Kernel, kernel_file
 from lbx.backends.hf.packed_linear import pack_linear_layers
 from lbx.backends.hf.sequence_memory import HfSequences
-from lbx.engine.model import Extend
+from lbx.engine.model import SequenceExtension
 from tests.backends.test_kernel import RUNNABLE
 
 SIZES = {
@@ -82,10 +82,10 @@ def test_logits_are_those_of_the_modules(kernel, kind, dtype):
     pack_linear_layers(model)
     memory = HfSequences(model, max_sequences=4, max_cells=700, max_step=512)
     assert memory.is_compiled
-    found = memory.extend([Extend(0, document, True)])
+    found = memory.extend([SequenceExtension(0, document, True)])
     memory.fork(0, len(document), [1, 2])
-    found += memory.extend([Extend(1, first, True), Extend(2, second, True)])
-    found += memory.extend([Extend(1, [5], True), Extend(2, [6], True)])
+    found += memory.extend([SequenceExtension(1, first, True), SequenceExtension(2, second, True)])
+    found += memory.extend([SequenceExtension(1, [5], True), SequenceExtension(2, [6], True)])
     assert max(map(difference, found, expected)) < TOLERANCES[dtype]
     packed = [module for module in model.modules() if isinstance(module, packed_linear.PackedLinear)]
     assert len(packed) == 22 and all(module.panels for module in packed), "nothing has read a weight"
@@ -98,13 +98,13 @@ def test_logits_depend_neither_on_neighbours_nor_on_threads(kernel, kind):
     pack_linear_layers(model)
     memory = HfSequences(model, max_sequences=12, max_cells=4000, max_step=512)
     prompt, threads = draw_tokens(40, 3), torch.get_num_threads()
-    (alone,) = memory.extend([Extend(0, prompt, True)])
+    (alone,) = memory.extend([SequenceExtension(0, prompt, True)])
     try:
         for count in (1, 3):
             torch.set_num_threads(count)
-            neighbours = [Extend(n, draw_tokens(7 * n, n), True) for n in range(1, 12)]
+            neighbours = [SequenceExtension(n, draw_tokens(7 * n, n), True) for n in range(1, 12)]
             memory.drop(0)
-            found = memory.extend([*neighbours, Extend(0, prompt, True)])
+            found = memory.extend([*neighbours, SequenceExtension(0, prompt, True)])
             assert np.array_equal(found[-1], alone)
             for sequence in range(1, 12):
                 memory.drop(sequence)
@@ -118,11 +118,11 @@ def test_weights_that_are_read_later_stay_in_memory(kernel):
     pack_linear_layers(model)
     memory = HfSequences(model, max_sequences=2, max_cells=64, max_step=64)
     linear = model.model.layers[0].mlp.gate_proj
-    (expected,) = memory.extend([Extend(0, draw_tokens(20, 1), True)])
+    (expected,) = memory.extend([SequenceExtension(0, draw_tokens(20, 1), True)])
     shape = linear.panels.numbers.shape
     assert linear.weight.shape == (200, 96) and linear.panels is None
     overwritten = [torch.full(shape, torch.nan) for _ in range(200)]  # in memory that is free
-    (found,) = memory.extend([Extend(1, draw_tokens(20, 1), True)])
+    (found,) = memory.extend([SequenceExtension(1, draw_tokens(20, 1), True)])
     assert len(overwritten) == 200
     assert np.array_equal(found, expected)
 
@@ -134,7 +134,7 @@ def test_a_pass_is_computed_in_several_calls(kernel, monkeypatch):
     for products in (1, 1 << 40):
         monkeypatch.setattr(decoder, "_PRODUCTS_PER_CALL", products)
         memory = HfSequences(model, max_sequences=1, max_cells=64, max_step=64)
-        results += memory.extend([Extend(0, prompt, True)])
+        results += memory.extend([SequenceExtension(0, prompt, True)])
     assert np.array_equal(*results)
 
 
@@ -142,7 +142,7 @@ def test_a_pass_is_computed_in_several_calls(kernel, monkeypatch):
 def test_other_layers_are_left_to_the_modules(kernel, kind, settings):
     model = make_model(kind, **settings)
     pack_linear_layers(model)
-    assert CompiledDecoder.of(model) is None
+    assert CompiledDecoder.for_model(model) is None
 
 
 def test_changed_layers_are_left_to_the_modules(kernel):
@@ -154,9 +154,9 @@ def test_changed_layers_are_left_to_the_modules(kernel):
     ):
         model = make_model("Llama")
         pack_linear_layers(model)
-        assert CompiledDecoder.of(model)
+        assert CompiledDecoder.for_model(model)
         change(model)
-        assert CompiledDecoder.of(model) is None
+        assert CompiledDecoder.for_model(model) is None
 
 
 def test_a_kernel_that_computes_something_else_is_not_used(kernel, monkeypatch):
@@ -172,4 +172,4 @@ def test_a_kernel_that_computes_something_else_is_not_used(kernel, monkeypatch):
 
     monkeypatch.setattr(decoder, "_make_layer", make_other_layer)
     packing = check.probe_model(model, "tiny").packing
-    assert packing.parts and packing.reason is None and not packing.uses_kernel
+    assert packing.by_segments and packing.reason is None and not packing.uses_kernel

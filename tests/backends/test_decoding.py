@@ -6,8 +6,9 @@ import pytest
 
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
-from lbx.base.records import Request, SampleKey, encodable
-from lbx.engine.decoding import Decoding, Stops, check_fits, stop_ids
+from lbx.base.records import Request, SampleKey, replace_surrogates
+from lbx.engine.decoding import Decoding, check_fits
+from lbx.engine.stopping import StopSearch, stop_token_ids
 from tests.backends.pieces import PieceTokenizer
 
 BYTES = ByteTokenizer()
@@ -49,7 +50,7 @@ def test_how_answers_end(text, changes, expected):
 
 
 def test_a_stop_string_is_found_in_a_long_answer_with_control_tokens_inside():
-    finder = Stops(("stop",), BYTES, 0)
+    finder = StopSearch(("stop",), BYTES, 0)
     ids: list[int] = []
     found = None
     for token in [*b"long " * 500, *b"st", *[256] * 40, *b"op"]:
@@ -81,7 +82,7 @@ def test_a_stop_token_ends_an_answer_where_its_text_in_others_does_not(pieces, e
 
 
 def test_stop_ids_are_whole_stop_strings_only():
-    assert stop_ids(("\n", "", "ab"), BYTES) == {10}
+    assert stop_token_ids(("\n", "", "ab"), BYTES) == {10}
 
 
 def test_what_does_not_fit_is_refused_with_numbers():
@@ -94,6 +95,6 @@ def test_what_does_not_fit_is_refused_with_numbers():
 
 
 def test_encodable_keeps_everything_that_utf8_can_hold():
-    assert encodable("a\u00e9\U0001f6f6\x00") == "a\u00e9\U0001f6f6\x00"
-    assert encodable("\ud83d\udef6") == "\U0001f6f6"
-    assert encodable("x\ud83dy\udef6") == "x\ufffdy\ufffd"
+    assert replace_surrogates("a\u00e9\U0001f6f6\x00") == "a\u00e9\U0001f6f6\x00"
+    assert replace_surrogates("\ud83d\udef6") == "\U0001f6f6"
+    assert replace_surrogates("x\ud83dy\udef6") == "x\ufffdy\ufffd"

@@ -11,7 +11,7 @@ import pytest
 from lbx.backends import load, resolve_model
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import complete
-from lbx.engine.sampling import ends_by_name
+from lbx.engine.sampling import find_end_tokens
 from tests.backends.tiny import with_tokens
 
 
@@ -28,7 +28,7 @@ from tests.backends.tiny import with_tokens
     ids=["smollm2", "llama3", "gemma", "gaps", "phi", "gpt-oss"],
 )
 def test_names_that_end_and_names_that_do_not(tokens, ends):
-    assert ends_by_name(tokens) == ends
+    assert find_end_tokens(tokens) == ends
 
 
 def test_both_backends_end_at_the_same_tokens(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lbx.backends.cards import Chat
-from lbx.backends.endpoint.answers import Reply, completion, read_reply, stopped_early
+from lbx.backends.endpoint.answers import Reply, make_completion, read_reply, stopped_early
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.backends.tokenizer_loading import open_tokenizer
@@ -46,7 +46,7 @@ def test_the_decode_loop_says_the_same(text: str, stop: tuple[str, ...], opened:
         if not decoding.push(token):
             break
     wanted = decoding.completion()
-    found = completion(asked, reply(text), tokenizer, drops_first_space=False)
+    found = make_completion(asked, reply(text), tokenizer, drops_first_space=False)
     for name in ("text", "reasoning", "reasoning_closed", "finish_reason", "stop_in_reasoning"):
         assert getattr(found, name) == getattr(wanted, name), name
 
@@ -59,8 +59,8 @@ def test_a_stop_string_that_was_sent_changes_nothing_or_is_found_out(text: str, 
     cut = reply(text[: min(places)] if places else text)
     if stopped_early(asked, cut, tokenizer):
         return  # it is asked again without
-    whole = completion(asked, reply(text), tokenizer, drops_first_space=False)
-    found = completion(asked, cut, tokenizer, drops_first_space=False)
+    whole = make_completion(asked, reply(text), tokenizer, drops_first_space=False)
+    found = make_completion(asked, cut, tokenizer, drops_first_space=False)
     if whole.reasoning is not None and found.reasoning is None:
         # Words, a stop string, and a closing mark far behind it: whoever sends the stop string never sees the mark.
         assert text[: min(places)].strip()
@@ -73,13 +73,15 @@ def test_a_stop_string_that_was_sent_changes_nothing_or_is_found_out(text: str, 
 
 
 def test_counts_come_from_the_server_and_else_from_the_tokenizer() -> None:
-    said = completion(request(), reply("<think>ab</think>c", output_tokens=9), ByteTokenizer(), drops_first_space=False)
+    said = make_completion(
+        request(), reply("<think>ab</think>c", output_tokens=9), ByteTokenizer(), drops_first_space=False
+    )
     assert (said.output_tokens, said.reasoning_tokens) == (9, 2)
-    said = completion(request(), reply("abc"), CharacterTokenizer(), drops_first_space=False)
+    said = make_completion(request(), reply("abc"), CharacterTokenizer(), drops_first_space=False)
     assert (said.output_tokens, said.reasoning_tokens) == (None, 0), "characters are no tokens"
-    said = completion(request(), reply("<think>ab</think>c"), CharacterTokenizer(), drops_first_space=False)
+    said = make_completion(request(), reply("<think>ab</think>c"), CharacterTokenizer(), drops_first_space=False)
     assert (said.output_tokens, said.reasoning_tokens) == (None, None)
-    said = completion(
+    said = make_completion(
         request(), reply("c", reasoning="ab", reasoning_tokens=7), ByteTokenizer(), drops_first_space=False
     )
     assert (said.reasoning, said.reasoning_tokens) == ("ab", 7)
@@ -125,7 +127,7 @@ def test_the_name_of_the_served_model(model: object) -> None:
 
 @pytest.mark.parametrize(("text", "ends"), [("\nfoo", True), ("  \nfoo", True), ("", False), ("foo", False)])
 def test_whether_a_stop_string_ended_the_answer(text: str, ends: bool) -> None:
-    said = completion(request(stop=("\n",)), reply(text), ByteTokenizer(), drops_first_space=False)
+    said = make_completion(request(stop=("\n",)), reply(text), ByteTokenizer(), drops_first_space=False)
     assert said.ended_by_stop == ends
 
 
@@ -159,7 +161,7 @@ def test_which_tokenizers_drop_the_first_space(sentencepiece: Any, demo: Any) ->
     assert PromptText(sentencepiece).drops_first_space
     assert not PromptText(demo).drops_first_space
     assert not PromptText(CharacterTokenizer()).drops_first_space
-    said = completion(request(), reply(" the boat"), sentencepiece, drops_first_space=True)
+    said = make_completion(request(), reply(" the boat"), sentencepiece, drops_first_space=True)
     assert said.text == "the boat"
 
 
@@ -169,12 +171,12 @@ def test_ids_as_text_and_back(name: str, request: pytest.FixtureRequest) -> None
     prompts = PromptText(tokenizer)
     for text in ("the boat", " the boat.", "a, the  a", ""):
         ids = tokenizer.encode(text, special=False)
-        found = prompts.of(ids, special=True)
+        found = prompts.find_text(ids, special=True)
         assert found is not None
         assert found.strip() == text.strip(), "a leading space may be one that the tokenizer adds itself"
     spelled = tokenizer.encode("the </s> a", special=False)
-    assert prompts.of(spelled, special=True) is None, "read as text, it would end the sequence"
-    assert prompts.of(spelled, special=False) == "the </s> a"
+    assert prompts.find_text(spelled, special=True) is None, "read as text, it would end the sequence"
+    assert prompts.find_text(spelled, special=False) == "the </s> a"
     wrapped = tokenizer.encode("<s>the boat</s>", special=True)
-    assert prompts.of(wrapped, special=True) == "<s>the boat</s>"
-    assert prompts.of(wrapped, special=False) is None
+    assert prompts.find_text(wrapped, special=True) == "<s>the boat</s>"
+    assert prompts.find_text(wrapped, special=False) is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lbx.backends.llama.flash import BULK
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import complete_all
-from lbx.engine.model import BulkExtend, Extend, bulk_tokens
+from lbx.engine.model import BulkExtension, SequenceExtension, bulk_tokens
 from lbx.engine.prefix import plan_prefixes
 from lbx.running.parity import forced_logits
 from tests.backends.memories import FLOAT16_KEYS, difference, emptied, load_llama, tokens_of
@@ -29,11 +29,11 @@ def exact(tiny_gguf):
 
 def in_bulk(memory, sequence: int, tokens, step: int = BULK) -> None:
     for at in range(0, len(tokens), step):
-        memory.extend([BulkExtend(sequence, tokens[at : at + step], False)])
+        memory.extend([BulkExtension(sequence, tokens[at : at + step], False)])
 
 
 def logits_of(memory, sequence: int, tokens) -> np.ndarray:
-    (logits,) = memory.extend([Extend(sequence, tokens, True)])
+    (logits,) = memory.extend([SequenceExtension(sequence, tokens, True)])
     assert logits is not None
     return logits
 
@@ -77,9 +77,11 @@ def test_the_numbers_do_not_depend_on_passes_neighbours_threads_or_the_cache(tin
             memory.fork(0, 512, [2])
         start = memory.length(number)
         in_bulk(memory, number, text[start : start + 128], step)
-        memory.extend([BulkExtend(number % 2 + 3, tokens_of(70, number), False), Extend(5, [number], True)])
+        memory.extend(
+            [BulkExtension(number % 2 + 3, tokens_of(70, number), False), SequenceExtension(5, [number], True)]
+        )
         in_bulk(memory, number, text[start + 128 :], step)
-    rows = memory.extend([Extend(number, [7], True) for number in range(3)])
+    rows = memory.extend([SequenceExtension(number, [7], True) for number in range(3)])
     assert all(map(np.array_equal, rows, alone))
     backend.close()
 
@@ -143,7 +145,7 @@ def test_a_failure_in_bulk_drops_every_sequence(exact):
     memory = emptied(exact.sequences())
     in_bulk(memory, 0, tokens_of(256))
     with pytest.raises(Exception, match="code -1"):
-        memory.extend([BulkExtend(0, [10**6] * 64, False)])
+        memory.extend([BulkExtension(0, [10**6] * 64, False)])
     assert memory.length(0) == memory.used_cells == 0
     text = tokens_of(300, 4)
     in_bulk(memory, 1, text)

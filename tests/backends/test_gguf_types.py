@@ -28,7 +28,7 @@ from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, s
 from lbx.backends.llama.library import find_libraries, load_llama_cpp, log, select_variant  # noqa: E402
 from lbx.backends.weights import list_models  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
-from lbx.engine.model import Extend  # noqa: E402
+from lbx.engine.model import SequenceExtension  # noqa: E402
 from tests.backends.llama_types import (  # noqa: E402
     TYPES,
     VOCABULARY,
@@ -59,7 +59,7 @@ def logits(path: Path, tokens: range, together: int, **options) -> np.ndarray:
             for sequence in range(memory.max_sequences):
                 memory.drop(sequence)
             some = tokens[at : at + together]
-            found += memory.extend([Extend(sequence, [token], True) for sequence, token in enumerate(some)])
+            found += memory.extend([SequenceExtension(sequence, [token], True) for sequence, token in enumerate(some)])
     return np.stack(found)
 
 
@@ -263,7 +263,10 @@ def test_types_are_listed_and_part_of_a_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     listed = {Path(one.name).stem: one for one in list_models()}
     assert {name: one.stored_as for name, one in listed.items()} == {"plain": "", "mixed": "Q4_K and Q6_K", "old": ""}
-    assert (listed["old"].there, "Q4_2, which llama.cpp no longer supports" in listed["old"].problem) == (False, True)
+    assert (listed["old"].files_exist, "Q4_2, which llama.cpp no longer supports" in listed["old"].problem) == (
+        False,
+        True,
+    )
     shown = Lbx()("models", cwd=tmp_path)
     assert "present, Q4_K and Q6_K" in re.sub(r"\s+", " ", shown.stdout)
     assert {one["stored_as"] for one in json.loads(Lbx()("models", "--json", cwd=tmp_path).stdout)} == {

@@ -11,7 +11,7 @@ import pytest
 from lbx.backends import load, read_card
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.engine.prompter import ChatTemplate, Prompter
-from lbx.engine.reasoning import KNOWN
+from lbx.engine.reasoning import KNOWN_MARKS
 from tests.backends.forced import say
 from tests.backends.tiny import with_tokens
 
@@ -58,7 +58,7 @@ def test_control_tokens_are_those_of_the_files(model):
     """Llama.cpp calls some of them the user's, so as to print them."""
     tokenizer = model.tokenizer
     assert set(TOKENS) | {"<|end|>"} <= set(tokenizer.control_tokens)
-    assert tokenizer.reasoning_marks == KNOWN[-1]
+    assert tokenizer.reasoning_marks == KNOWN_MARKS[-1]
     ends = {text for text, number in tokenizer.control_tokens.items() if number in model.eos_ids}
     assert ends == {"</s>", "<|return|>", "<|call|>"}
     ids = tokenizer.encode(ANALYSIS + "fog" + NEXT, special=True)

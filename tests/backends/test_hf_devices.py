@@ -24,7 +24,7 @@ import transformers
 
 from lbx.backends import load, resolve_model
 from lbx.backends.hf import attention, loading
-from lbx.backends.hf.attention import AttentionPart, Layout, QueryRows, ScoreOptions
+from lbx.backends.hf.attention import Layout, QueryRows, ScoreOptions, TensorSegment
 from lbx.backends.hf.check import probe_model
 from lbx.backends.hf.kernel import make_layout
 from lbx.backends.hf.options import HfOptions
@@ -32,8 +32,8 @@ from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import complete
-from lbx.engine.cell_table import CellPart
-from lbx.engine.model import Extend
+from lbx.engine.cell_table import AttentionSegment
+from lbx.engine.model import SequenceExtension
 
 SCORES = ScoreOptions(0.3)
 
@@ -82,7 +82,7 @@ def test_a_part_is_attention_by_its_definition(kernel, value_size, tokens, kind,
         hidden = torch.rand(tokens, CELLS) < 0.5
         hidden[:, 3] = False
         mask = attention.make_mask(hidden, torch.float32)
-    ours, sums = attention._attend_part(query, key, value, AttentionPart(cells, mask, kind == "causal"), SCORES)
+    ours, sums = attention._attend_segment(query, key, value, TensorSegment(cells, mask, kind == "causal"), SCORES)
     theirs, expected = plain(query, key[:, :, cells], value[:, :, cells], hidden, 0.3)
     assert ours.shape == (1, HEADS, tokens, value_size)
     assert (ours - theirs).abs().max() < 1e-5
@@ -112,16 +112,16 @@ def test_parts_together_are_attention_over_all_of_them(dtype, tolerance, monkeyp
             QueryRows(
                 slice(0, 12),
                 [
-                    AttentionPart(slice(0, 30)),
-                    AttentionPart(torch.arange(30, 40)),
-                    AttentionPart(slice(60, 72), None, True),
+                    TensorSegment(slice(0, 30)),
+                    TensorSegment(torch.arange(30, 40)),
+                    TensorSegment(slice(60, 72), None, True),
                 ],
             ),
             QueryRows(
                 slice(12, 20),
                 [
-                    AttentionPart(slice(0, 10)),
-                    AttentionPart(slice(75, 85), attention.make_mask(hidden[12:, 75:85], dtype)),
+                    TensorSegment(slice(0, 10)),
+                    TensorSegment(slice(75, 85), attention.make_mask(hidden[12:, 75:85], dtype)),
                 ],
             ),
         ]
@@ -144,7 +144,7 @@ def test_tokens_with_cells_of_their_own_are_each_one_alone(kernel, monkeypatch):
     cells = torch.tensor([one + [0] * (4 - len(one)) for one in own])
     hidden = torch.arange(4) >= torch.tensor([len(one) for one in own])[:, None]
     mask = attention.make_mask(hidden, torch.float32).transpose(0, 2)
-    ours, sums = attention._attend_part(query, key, value, AttentionPart(cells, mask), SCORES)
+    ours, sums = attention._attend_segment(query, key, value, TensorSegment(cells, mask), SCORES)
     for token, seen in enumerate(own):
         theirs, expected = plain(query[:, :, [token]], key[:, :, seen], value[:, :, seen], False, 0.3)
         assert (ours[:, :, [token]] - theirs).abs().max() < 1e-5
@@ -165,8 +165,8 @@ def test_caps_and_sinks_are_those_of_transformers_own_code(softcap, sinks, compi
         key,
         attention.LAYOUT,
         FixedLayout(
-            [QueryRows(slice(0, 4), [AttentionPart(slice(0, 25)), AttentionPart(slice(25, 40))])],
-            [CellPart(0, 4, (0, 25)), CellPart(0, 4, (25, 40))],
+            [QueryRows(slice(0, 4), [TensorSegment(slice(0, 25)), TensorSegment(slice(25, 40))])],
+            [AttentionSegment(0, 4, (0, 25)), AttentionSegment(0, 4, (25, 40))],
         ),
     )
     if not compiled:
@@ -185,7 +185,7 @@ def test_what_is_not_computed_here_is_refused():
     query, key, value = states(3, 3)
     with pytest.raises(ValueError, match="follows the cache's layout"):
         attention._attention(None, query, key, value, None)
-    setattr(key, attention.LAYOUT, FixedLayout([], [CellPart(0, 3, (0, 3))]))
+    setattr(key, attention.LAYOUT, FixedLayout([], [AttentionSegment(0, 3, (0, 3))]))
     attention._attention(None, query, key, value, None, sliding_window=8)
     for mask, more in ((torch.zeros(1, 1, 3, 3), {}), (None, {"position_bias": torch.zeros(3)})):
         with pytest.raises(ValueError, match="no mask or position bias"):
@@ -273,18 +273,26 @@ def test_a_pass_over_two_devices_keeps_every_tensor_where_it_belongs(monkeypatch
     """Single, causal, shared, scattered and masked parts. Only the copy of the logits to numpy cannot be faked."""
     with two_devices(monkeypatch, dtype) as model:
         memory = HfSequences(model, max_sequences=6, max_cells=250, max_step=200)
-        memory.extend([Extend(0, range(60), False)])
-        memory.extend([Extend(5, [9] * 3, False)])
-        memory.extend([Extend(0, [7], False)])
+        memory.extend([SequenceExtension(0, range(60), False)])
+        memory.extend([SequenceExtension(5, [9] * 3, False)])
+        memory.extend([SequenceExtension(0, [7], False)])
         memory.drop(5)
         memory.fork(0, 61, [1, 2, 3])
-        memory.extend([Extend(1, [5] * 4, False), Extend(2, [6, 7], False), Extend(0, [8] * 30, False)])
-        memory.extend([Extend(1, [5], False), Extend(2, [6], False), Extend(4, range(20), False)])
+        memory.extend(
+            [
+                SequenceExtension(1, [5] * 4, False),
+                SequenceExtension(2, [6, 7], False),
+                SequenceExtension(0, [8] * 30, False),
+            ]
+        )
+        memory.extend(
+            [SequenceExtension(1, [5], False), SequenceExtension(2, [6], False), SequenceExtension(4, range(20), False)]
+        )
         keys = [layer.keys for layer in memory._store.layers]
         assert [str(states.device) for states in keys] == ["cpu:0", "cpu:1"]
         assert {states.dtype for states in keys} == {dtype}
         with pytest.raises(BackendError, match=r"numpy\(\)"):
-            memory.extend([Extend(3, [5, 6], True), Extend(4, [6], True)])
+            memory.extend([SequenceExtension(3, [5, 6], True), SequenceExtension(4, [6], True)])
 
 
 # --- memory that runs out
@@ -314,9 +322,13 @@ def memory(tiny_hf, tmp_path):
 def test_a_pass_without_memory_is_computed_in_halves(memory):
     rng = random.Random(5)
     tokens = [rng.randrange(10, 300) for _ in range(50)]
-    memory.extend([Extend(0, tokens, False)])
+    memory.extend([SequenceExtension(0, tokens, False)])
     memory.fork(0, 50, [1, 2])
-    items = [Extend(1, tokens[:30], True), Extend(2, tokens[30:], False), Extend(3, tokens[:10], True)]
+    items = [
+        SequenceExtension(1, tokens[:30], True),
+        SequenceExtension(2, tokens[30:], False),
+        SequenceExtension(3, tokens[:10], True),
+    ]
     whole = memory.extend(items)
     for sequence in (1, 2, 3):
         memory.drop(sequence)
@@ -333,7 +345,7 @@ def test_a_pass_without_memory_is_computed_in_halves(memory):
         assert np.abs(ours - theirs).max() / np.ptp(theirs) < 2e-5
     full.most = 0
     with pytest.raises(BackendError, match=r"failed on 1 sequences \(1 new tokens\): CUDA out of memory"):
-        memory.extend([Extend(1, [5, 6], True), Extend(0, [5], True)])
+        memory.extend([SequenceExtension(1, [5, 6], True), SequenceExtension(0, [5], True)])
     assert (memory.length(0), memory.length(1), memory.length(2)) == (0, 0, 70)
     assert memory.max_step == 10
     hook.remove()
@@ -471,7 +483,7 @@ def test_a_device_map_changes_no_answer(tiny_hf, tmp_path):
         warnings.simplefilter("ignore")
         spread = load(card_for(tiny_hf, tmp_path, device_map="auto"))
     assert answers(spread) == answers(plain)
-    assert probe_model(spread._model, "spread").packing.parts
+    assert probe_model(spread._model, "spread").packing.by_segments
     plain.close()
     spread.close()
 
@@ -484,9 +496,9 @@ def test_accelerates_hooks_leave_the_packed_passes_alone(tiny_hf):
 
     def said():
         memory = HfSequences(model.eval(), max_sequences=4, max_cells=200, max_step=64)
-        memory.extend([Extend(0, tokens, False)])
+        memory.extend([SequenceExtension(0, tokens, False)])
         memory.fork(0, 50, [1, 2])
-        return memory.extend([Extend(1, own[0], True), Extend(2, own[1], True)])
+        return memory.extend([SequenceExtension(1, own[0], True), SequenceExtension(2, own[1], True)])
 
     before = said()
     places = {name: "cpu" for name, module in model.named_modules() if name and not list(module.children())}

@@ -15,7 +15,7 @@ from lbx.backends.hf import decoder, kernel  # noqa: E402
 from lbx.backends.hf.check import probe_model  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
 from lbx.engine.batching import DecodeBatch, complete, complete_all  # noqa: E402
-from lbx.engine.model import Extend  # noqa: E402
+from lbx.engine.model import SequenceExtension  # noqa: E402
 from lbx.running.jobs import reason_not_shared  # noqa: E402
 from tests.backends.memories import (  # noqa: E402
     FALCON_H1,
@@ -128,11 +128,11 @@ def test_scattered_cells_are_gathered(tiny, memory):
     prefill(memory, 1, tokens_of(600))
     prefill(memory, 0, tail[:10])
     memory.drop(1)
-    assert memory._table.columns([0]).span is None
+    assert memory._table.mask_columns([0]).span is None
     tiny.check(prefill(memory, 0, tail[10:]), head + tail)
     memory.fork(0, 74, [3, 4])
-    results = memory.extend([Extend(3, [50, 51], True), Extend(4, [60], True)])
-    assert memory._table.columns([3, 4]).span is None
+    results = memory.extend([SequenceExtension(3, [50, 51], True), SequenceExtension(4, [60], True)])
+    assert memory._table.mask_columns([3, 4]).span is None
     for logits, more in zip(results, ([50, 51], [60]), strict=True):
         tiny.check(logits, (head + tail)[:74] + more)
 
@@ -145,7 +145,7 @@ def test_the_store_grows_only_where_cells_are_used(tiny, memory):
     prefill(memory, 5, tokens_of(capacity - 200))
     assert memory.used_cells == memory._store.current_pass.capacity == capacity == 256
     assert memory._store.bytes == capacity * memory.cell_bytes
-    memory.extend([Extend(n, [5], False) for n in range(3)])  # each begins a block of 64 cells
+    memory.extend([SequenceExtension(n, [5], False) for n in range(3)])  # each begins a block of 64 cells
     assert memory._store.current_pass.capacity == 512
     assert memory._store.bytes == 512 * memory.cell_bytes
     memory.release()
@@ -161,7 +161,7 @@ def test_too_little_memory_is_refused_before_the_store_grows(tiny, memory, monke
     monkeypatch.setattr(sequence_memory, "available_memory", lambda: 1000)
     with pytest.raises(BackendError, match=r"needs 0.00 GB more to grow to \d+ tokens; 0.00 GB are free"):
         for _ in range(10):
-            memory.extend([Extend(1, tokens[:60], False)])
+            memory.extend([SequenceExtension(1, tokens[:60], False)])
     assert memory.length(0) == 200
     tiny.check(prefill(memory, 0, [5]), [*tokens, 5])
 
@@ -176,7 +176,7 @@ def test_a_failure_in_the_middle_of_a_pass_drops_the_sequences_named(load_small,
     prefill(memory, 0, tokens)
     memory.fork(0, 50, [1, 2, 4])
     prefill(memory, 3, other)
-    memory.extend([Extend(n, [40 + n], True) for n in (1, 2, 4)])
+    memory.extend([SequenceExtension(n, [40 + n], True) for n in (1, 2, 4)])
 
     def fail(*_):
         raise failure("in the second layer")
@@ -190,14 +190,14 @@ def test_a_failure_in_the_middle_of_a_pass_drops_the_sequences_named(load_small,
     monkeypatch.setattr(kernel.Kernel, "decode", fail_in_the_second_layer)
     handle = subject.backend._model.model.layers[1].register_forward_pre_hook(fail)
     with pytest.raises(BackendError if failure is not KeyboardInterrupt else KeyboardInterrupt, match="second layer"):
-        memory.extend([Extend(1, [5], True), Extend(2, [6], True)])
+        memory.extend([SequenceExtension(1, [5], True), SequenceExtension(2, [6], True)])
     handle.remove()
     monkeypatch.undo()
     assert [memory.length(n) for n in range(5)] == [50, 0, 0, 30, 51]
     assert memory.used_cells == 81
     assert subject.backend._model.config._attn_implementation == "sdpa"
     texts = {0: [*tokens, 5], 3: [*other, 6], 1: [7, 8], 4: [*tokens, 44, 9]}
-    items = [Extend(n, text[memory.length(n) :], True) for n, text in texts.items()]
+    items = [SequenceExtension(n, text[memory.length(n) :], True) for n, text in texts.items()]
     for item, logits in zip(items, memory.extend(items), strict=True):
         subject.check(logits, texts[item.sequence])
 
@@ -216,8 +216,8 @@ def test_interruptions_anywhere_leave_the_sequences_that_were_not_named(tiny, me
             memory.fork(0, 80, [1, 2])
             try:
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0005, 0.015))
-                memory.extend([Extend(1, [5] * 20, True), Extend(2, [6] * 20, True)])
-                memory.extend([Extend(1, [5], True), Extend(2, [6], True)])
+                memory.extend([SequenceExtension(1, [5] * 20, True), SequenceExtension(2, [6] * 20, True)])
+                memory.extend([SequenceExtension(1, [5], True), SequenceExtension(2, [6], True)])
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
                 stopped += 1
@@ -232,7 +232,7 @@ def test_interruptions_anywhere_leave_the_sequences_that_were_not_named(tiny, me
         signal.signal(signal.SIGALRM, handler)
     assert stopped
     assert tiny.backend._model.config._attn_implementation == "sdpa"
-    results = memory.extend([Extend(0, [5], True), Extend(1, [7, 8], True)])
+    results = memory.extend([SequenceExtension(0, [5], True), SequenceExtension(1, [7, 8], True)])
     for logits, tokens in zip(results, ([*document, 5], [7, 8]), strict=True):
         tiny.check(logits, tokens)
 
@@ -260,7 +260,7 @@ def test_kinds_with_states_that_grow_in_a_batch(kind, load_small):
     hook = subject.backend._model.get_input_embeddings().register_forward_hook(
         lambda _, inputs, __: shapes.append(inputs[0].shape)
     )
-    results = memory.extend([Extend(n, [40 + n], True) for n in range(1, 9)])
+    results = memory.extend([SequenceExtension(n, [40 + n], True) for n in range(1, 9)])
     hook.remove()
     assert shapes == [(8, 1)]
     for n, logits in enumerate(results, 1):
@@ -296,7 +296,7 @@ def test_layers_with_a_window_attend_to_it_only(kind, tiny_hf, tmp_path):
     memory.fork(0, 1001, range(1, 6))
     attended = {}
     for _ in range(3):
-        memory.extend([Extend(s, [20 + s], True) for s in range(1, 6)])
+        memory.extend([SequenceExtension(s, [20 + s], True) for s in range(1, 6)])
         for window, layout in memory._store.current_pass.layouts.items():
             attended[window] = sum(cell_count(part.cells) for _, parts in layout.to(memory._device) for part in parts)
     assert attended.pop(None) >= 1016 if kind == "llama4" else not attended.pop(None, None)
@@ -310,9 +310,9 @@ def test_decoding_copies_no_shared_cells(memory):
     prefill(memory, 0, tokens_of(600))
     memory.fork(0, 600, range(1, 6))
     for step in range(3):
-        memory.extend([Extend(s, [20 + s + step], True) for s in range(1, 6)])
+        memory.extend([SequenceExtension(s, [20 + s + step], True) for s in range(1, 6)])
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as passes:
-        memory.extend([Extend(s, [30 + s], True) for s in range(1, 6)])
+        memory.extend([SequenceExtension(s, [30 + s], True) for s in range(1, 6)])
     copied = [event.input_shapes[0] for event in passes.events() if event.name in ("aten::clone", "aten::copy_")]
     assert copied
     assert not [shape for shape in copied if 600 <= max(shape, default=0) <= memory.max_cells]
@@ -325,7 +325,7 @@ def test_sequences_that_grow_together_keep_adjacent_cells(tiny, memory):
     memory.fork(0, 150, range(1, 4))
     answers = [tokens_of(20, seed) for seed in range(1, 4)]
     for at in range(20):
-        results = memory.extend([Extend(s, answers[s - 1][at : at + 1], True) for s in (1, 2, 3)])
+        results = memory.extend([SequenceExtension(s, answers[s - 1][at : at + 1], True) for s in (1, 2, 3)])
     for s, logits in zip((1, 2, 3), results, strict=True):
         own = np.flatnonzero(memory._table.owners[s] & (memory._table.positions >= 150))
         assert (np.diff(own) == 1).all() and len(own) == 20

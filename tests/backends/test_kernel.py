@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lbx.backends.hf.kernel import VARIANTS, Kernel, find_kernel, kernel_file, make_layout
-from lbx.engine.cell_table import CellPart
+from lbx.engine.cell_table import AttentionSegment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FEATURES = torch.cpu.get_capabilities()
@@ -54,7 +54,7 @@ def attend(kernel, query, key, value, cells, *, scale, counts=None, causal=False
     tokens = query.shape[2]
     columns = (cells.start, cells.stop) if isinstance(cells, slice) else cells.numpy()
     limits = np.arange(1, tokens + 1) if causal else None if counts is None else counts.numpy()
-    return kernel.attend(query, key, value, make_layout([CellPart(0, tokens, columns, limits=limits)]), scale)
+    return kernel.attend(query, key, value, make_layout([AttentionSegment(0, tokens, columns, limits=limits)]), scale)
 
 
 def assert_close(found, expected, dtype):
@@ -141,7 +141,7 @@ class TestInfiniteScores:
     def test_parts_without_a_finite_score(self, kernel, dtype, hidden):
         states = self.draw(7, hidden, dtype)
         bounds = (0, hidden // 2, hidden, 2313) if hidden > 1 else (0, 1, 2313)
-        parts = [CellPart(0, 7, span) for span in itertools.pairwise(bounds)]
+        parts = [AttentionSegment(0, 7, span) for span in itertools.pairwise(bounds)]
         expected = reference(*states, [torch.arange(2313)] * 7, 0.2)  # type: ignore[call-arg]
         for order in (parts, parts[::-1]):
             assert_close(kernel.attend(*states, make_layout(order), 0.2), expected, dtype)
@@ -265,13 +265,13 @@ def test_parts_of_some_tokens_are_joined(kernel, dtype):
     private = np.stack([generator.permutation(CELLS)[:40] for _ in range(50)])
     starts, limits = np.sort(generator.integers(0, 500, 150)), np.sort(generator.integers(501, 900, 150))
     parts = [
-        CellPart(0, 100, (100, 1500)),
-        CellPart(0, 60, (1500, 1560), limits=np.arange(1, 61)),
-        CellPart(60, 40, np.arange(2000, 2100), limits=np.arange(61, 101)),
-        CellPart(100, 150, listed, starts, limits),
-        CellPart(250, 50, (0, 20)),
-        CellPart(250, 50, private, limits=generator.integers(1, 41, 50)),
-        CellPart(300, 100, (700, 1900)),
+        AttentionSegment(0, 100, (100, 1500)),
+        AttentionSegment(0, 60, (1500, 1560), limits=np.arange(1, 61)),
+        AttentionSegment(60, 40, np.arange(2000, 2100), limits=np.arange(61, 101)),
+        AttentionSegment(100, 150, listed, starts, limits),
+        AttentionSegment(250, 50, (0, 20)),
+        AttentionSegment(250, 50, private, limits=generator.integers(1, 41, 50)),
+        AttentionSegment(300, 100, (700, 1900)),
     ]
     visible = [torch.empty(0, dtype=torch.int64)] * 400
     for part in parts:

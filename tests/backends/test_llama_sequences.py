@@ -17,7 +17,7 @@ from lbx.backends.llama.options import LlamaOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import DecodeBatch, complete_all
-from lbx.engine.model import Extend
+from lbx.engine.model import SequenceExtension
 from lbx.engine.prefix import decode_capacity
 from tests.backends.llama_kinds import write_kind
 from tests.backends.memories import FLOAT16_KEYS, difference, emptied, load_llama, prefill, said, tokens_of
@@ -148,7 +148,7 @@ def test_a_prompt_begins_in_the_first_cell_and_padding_follows(small):
     memory = emptied(small.sequences())
     prefill(memory, 0, tokens_of(64))
     assert memory._cells._edge == 64  # type: ignore[attr-defined]
-    memory.extend([Extend(0, [7], True)])
+    memory.extend([SequenceExtension(0, [7], True)])
     assert memory._cells._edge == 65  # type: ignore[attr-defined]
 
 
@@ -165,9 +165,9 @@ def test_sequences_move_down_to_grow_where_there_is_no_room_above(small, monkeyp
         "move",
         lambda self, block, *more, move=Blocks.move: (moved.append(block), move(self, block, *more)),
     )
-    found = memory.extend([Extend(0, tokens_of(30, 2), True), Extend(2, tokens_of(34, 3), True)])
+    found = memory.extend([SequenceExtension(0, tokens_of(30, 2), True), SequenceExtension(2, tokens_of(34, 3), True)])
     assert len(moved) == 5
-    found += memory.extend([Extend(2, tokens_of(64, 4), True)])
+    found += memory.extend([SequenceExtension(2, tokens_of(64, 4), True)])
     for logits, text in zip(
         found,
         (ids + tokens_of(30, 2), ids[:70] + tokens_of(34, 3), ids[:70] + tokens_of(34, 3) + tokens_of(64, 4)),
@@ -198,7 +198,7 @@ def test_thirty_two_sequences_of_one_document(tiny_gguf):
     assert [memory.length(n) for n in range(32)] == [2000] * 32
     found = []
     for at in range(0, 32, 9):
-        found += memory.extend([Extend(n, questions[n], True) for n in range(at, min(at + 9, 32))])
+        found += memory.extend([SequenceExtension(n, questions[n], True) for n in range(at, min(at + 9, 32))])
     ends = [2000 % GRAIN + len(question) for question in questions]
     assert memory.used_cells == 2000 // GRAIN * GRAIN + GRAIN * sum(-(-end // GRAIN) for end in ends)
     emptied(memory)
@@ -214,7 +214,7 @@ def check_together(backend, prompts, new_tokens) -> DecodeBatch:
     answers = dict(batch.run())
     assert len(answers) == len(requests)
     for index, request in enumerate(requests):
-        alone = DecodeBatch(backend.sequences(), [request], backend.tokenizer, frozenset(), answers=1)
+        alone = DecodeBatch(backend.sequences(), [request], backend.tokenizer, frozenset(), max_answers=1)
         assert said(answers[index]) == said(dict(alone.run())[0])
     return batch
 
@@ -276,7 +276,9 @@ def test_rounded_weights_give_the_same_numbers_together_as_alone(wide_gguf, tmp_
         chosen = list(texts)[:together]
         for n in chosen:
             texts[n] = [*texts[n], int(found[n][-1].argmax())]
-        for n, logits in zip(chosen, memory.extend([Extend(n, texts[n][-1:], True) for n in chosen]), strict=True):
+        for n, logits in zip(
+            chosen, memory.extend([SequenceExtension(n, texts[n][-1:], True) for n in chosen]), strict=True
+        ):
             found[n].append(logits)
     for n, rows in found.items():
         steps = len(rows) - 1
@@ -335,7 +337,7 @@ def test_a_failure_of_the_model_drops_every_sequence(memory):
     for n in range(3):
         prefill(memory, n, ids)
     with pytest.raises(BackendError, match=r"failed on 2 tokens of 2 sequences: code -1: .*token"):
-        memory.extend([Extend(0, [5], True), Extend(2, [10**6], True)])
+        memory.extend([SequenceExtension(0, [5], True), SequenceExtension(2, [10**6], True)])
     assert [memory.length(n) for n in range(3)] == [0, 0, 0]
     emptied(memory)
     assert np.array_equal(prefill(memory, 1, [*ids, 7]), prefill(memory, 0, [*ids, 7]))
@@ -346,7 +348,7 @@ def test_no_numbers_drop_everything(memory, monkeypatch):
     prefill(memory, 0, tokens_of(5))
     monkeypatch.setattr(memory, "_logits", lambda row: np.full(10, np.nan, np.float32))
     with pytest.raises(BackendError, match="NaN"):
-        memory.extend([Extend(1, [5], True)])
+        memory.extend([SequenceExtension(1, [5], True)])
     emptied(memory)
 
 
@@ -372,7 +374,7 @@ def test_an_interruption_leaves_nothing_half_done(small, monkeypatch, moment):
     monkeypatch.setattr(memory._cells, "_lib", Interrupted())  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):
         memory.fork(0, 100, [1])
-        memory.extend([Extend(1, [5], True)])
+        memory.extend([SequenceExtension(1, [5], True)])
     monkeypatch.undo()
     assert memory.length(0) == memory.length(1) == 0
     emptied(memory)
@@ -407,7 +409,7 @@ def test_a_model_that_picks_what_it_sees_holds_one_sequence(tiny_gguf, tmp_path)
     prefill(memory, 0, document)
     memory.fork(0, 100, [1])
     with pytest.raises(ValueError, match="sequence 1 has 100 tokens, but another has 150"):
-        memory.extend([Extend(1, [5], True)])
+        memory.extend([SequenceExtension(1, [5], True)])
     backend.close()
 
 
@@ -420,7 +422,7 @@ def test_options_set_the_room(tiny_gguf, sliding_gguf):
     assert (backend.info.hardware["max_sequences"], backend.info.hardware["kv_cells"]) == (253, 1000)
     backend.close()
     backend = load_llama(sliding_gguf, 256, max_sequences=256)
-    assert (backend.sequences().max_sequences, decode_capacity(backend.sequences()).answers) == (12, 8)
+    assert (backend.sequences().max_sequences, decode_capacity(backend.sequences()).max_answers) == (12, 8)
     backend.close()
 
 

@@ -237,7 +237,7 @@ def test_models_are_listed_with_their_formats(whole: Path, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     listed = {Path(one.name).name: one for one in list_models()}
     assert (listed["dense"].stored_as, listed["ModelOpt nvfp4"].stored_as) == ("", "NVFP4")
-    assert listed["GPTQ 4"].there
+    assert listed["GPTQ 4"].files_exist
     assert "awq:gemv, a format that lbx does not support" in listed["AWQ"].problem
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey, Sampling
-from lbx.engine.decoding import Sampler, noise
+from lbx.engine.decoding import Sampler, gumbel_noise
 from lbx.engine.sampling import ignored_repetition_penalty, recommended_sampling
 
 PROBABILITIES = np.array([0.05, 0.4, 0.3, 0.15, 0.1])
@@ -95,13 +95,13 @@ def test_what_is_forbidden_is_not_chosen():
 
 
 def test_noise_is_fixed_by_its_arguments():
-    first = noise(1, "a/b/c", 2, np.arange(1000))
-    assert np.array_equal(first, noise(1, "a/b/c", 2, np.arange(1000)))
-    assert np.array_equal(first[:10], noise(1, "a/b/c", 2, np.arange(10))), "a padded vocabulary changes nothing"
-    assert np.array_equal(first[[7, 3]], noise(1, "a/b/c", 2, np.array([7, 3])))
-    assert len({noise(s, k, n, np.arange(1))[0] for s in (1, 2) for k in ("a", "b") for n in (0, 1)}) == 8
-    assert np.round(noise(7, "k", 3, np.arange(3)), 9).tolist() == KNOWN, "another numpy, the same numbers"
-    many = noise(0, "k", 0, np.arange(100_000))
+    first = gumbel_noise(1, "a/b/c", 2, np.arange(1000))
+    assert np.array_equal(first, gumbel_noise(1, "a/b/c", 2, np.arange(1000)))
+    assert np.array_equal(first[:10], gumbel_noise(1, "a/b/c", 2, np.arange(10))), "a padded vocabulary changes nothing"
+    assert np.array_equal(first[[7, 3]], gumbel_noise(1, "a/b/c", 2, np.array([7, 3])))
+    assert len({gumbel_noise(s, k, n, np.arange(1))[0] for s in (1, 2) for k in ("a", "b") for n in (0, 1)}) == 8
+    assert np.round(gumbel_noise(7, "k", 3, np.arange(3)), 9).tolist() == KNOWN, "another numpy, the same numbers"
+    many = gumbel_noise(0, "k", 0, np.arange(100_000))
     assert np.isfinite(many).all()
     assert abs(many.mean() - 0.5772) < 0.02  # Euler's constant, and pi / sqrt(6)
     assert abs(many.std() - 1.2825) < 0.02

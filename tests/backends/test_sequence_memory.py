@@ -10,7 +10,7 @@ import pytest
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Sampling
 from lbx.engine.batching import DecodeBatch, complete, complete_all
-from lbx.engine.model import Extend, MemoryFullError
+from lbx.engine.model import MemoryFullError, SequenceExtension
 from tests.backends.memories import (
     BFLOAT16,
     FLOAT32,
@@ -57,31 +57,34 @@ def test_a_full_memory_refuses_and_changes_nothing(subject: Subject) -> None:
     with pytest.raises(MemoryFullError, match="full"):
         while True:
             before = [memory.length(sequence) for sequence in range(3)], memory.used_cells
-            memory.extend([Extend(1, [7] * 60, False), Extend(2, [8], False)])
+            memory.extend([SequenceExtension(1, [7] * 60, False), SequenceExtension(2, [8], False)])
             grown += [7] * 60
     assert ([memory.length(sequence) for sequence in range(3)], memory.used_cells) == before
     memory.drop(2)
     memory.drop(0)
     assert memory.length(1) == len(grown)
-    (logits,) = memory.extend([Extend(1, [9], True)])
+    (logits,) = memory.extend([SequenceExtension(1, [9], True)])
     subject.check(logits, [*grown, 9])
 
 
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([Extend(0, [], True)], "no new tokens"),
-        ([Extend(1, [5], True), Extend(1, [6], True)], "twice"),
-        ([Extend(0, [5] * 40, True), Extend(1, [5] * 25, True)], "65 tokens exceed the limit of 64 per step"),
-        ([Extend(16, [5], True)], "sequence 16 is out of range"),
-        ([Extend(-1, [5], True)], "sequence -1 is out of range"),
+        ([SequenceExtension(0, [], True)], "no new tokens"),
+        ([SequenceExtension(1, [5], True), SequenceExtension(1, [6], True)], "twice"),
+        (
+            [SequenceExtension(0, [5] * 40, True), SequenceExtension(1, [5] * 25, True)],
+            "65 tokens exceed the limit of 64 per step",
+        ),
+        ([SequenceExtension(16, [5], True)], "sequence 16 is out of range"),
+        ([SequenceExtension(-1, [5], True)], "sequence -1 is out of range"),
     ],
 )
-def test_wrong_items_are_value_errors(subject: Subject, items: list[Extend], message: str) -> None:
+def test_wrong_items_are_value_errors(subject: Subject, items: list[SequenceExtension], message: str) -> None:
     memory = subject.memory
     prefill(memory, 0, [5, 6])
     with pytest.raises(ValueError, match=message):
-        memory.extend([Extend(3, [9], False), *items] if len(items) == 1 and items[0].tokens else items)
+        memory.extend([SequenceExtension(3, [9], False), *items] if len(items) == 1 and items[0].tokens else items)
     assert [memory.length(sequence) for sequence in (0, 1, 3)] == [2, 0, 0]
     assert memory.extend([]) == []
 
@@ -101,10 +104,10 @@ def test_wrong_forks_are_value_errors(subject: Subject) -> None:
 
 def test_logits_are_copies(subject: Subject) -> None:
     memory = subject.memory
-    (first,) = memory.extend([Extend(0, [20, 21], True)])
+    (first,) = memory.extend([SequenceExtension(0, [20, 21], True)])
     kept = first.copy()
     first += 1
-    (again,) = memory.extend([Extend(1, [20, 21], True)])
+    (again,) = memory.extend([SequenceExtension(1, [20, 21], True)])
     assert np.array_equal(again, kept)
 
 
@@ -154,10 +157,10 @@ def test_a_closed_model_says_so(kind: str, tmp_path: pytest.TempPathFactory, req
     subject = make_subject(kind, tmp_path, request.getfixturevalue)
     backend, memory = subject.backend, subject.memory
     assert backend.sequences() is memory
-    memory.extend([Extend(0, [5], False)])
+    memory.extend([SequenceExtension(0, [5], False)])
     backend.close()
     with pytest.raises(BackendError, match="closed"):
-        memory.extend([Extend(0, [5], True)])
+        memory.extend([SequenceExtension(0, [5], True)])
     with pytest.raises(BackendError, match="closed"):
         backend.sequences()
 

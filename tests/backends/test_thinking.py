@@ -13,7 +13,7 @@ from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.engine.decoding import Decoding, check_fits
-from lbx.engine.reasoning import KNOWN, ReasoningMarks, split_reasoning
+from lbx.engine.reasoning import KNOWN_MARKS, ReasoningMarks, split_reasoning
 from tests.backends.pieces import PieceTokenizer
 
 BYTES = ByteTokenizer()
@@ -213,7 +213,7 @@ COMMENTARY = ("<|channel|>", "commentary", "<|message|>")
 HARMONY = PieceTokenizer(
     ["a", "b", "\n", "analysis", "final", "commentary", "assistant"],
     ["<|channel|>", "<|message|>", "<|start|>", "<|end|>"],
-    KNOWN[-1],
+    KNOWN_MARKS[-1],
 )
 
 

@@ -67,10 +67,10 @@ def test_a_run_names_processes_that_use_its_cpus(tmp_path: Path) -> None:
     script = """
 import logging, sys, types
 from lbx.base.resources import CpuTimes
-from lbx.running.running import _report_cpus
+from lbx.running.execution import _log_cpu_limits
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 now = CpuTimes.measure()
-_report_cpus(types.SimpleNamespace(server=None), CpuTimes(now.own_s, now.all_s - 1000.0, now.clock_s - 10.0))
+_log_cpu_limits(types.SimpleNamespace(server=None), CpuTimes(now.own_s, now.all_s - 1000.0, now.clock_s - 10.0))
 """
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
     assert "Other processes use " in done.stdout and "computation takes longer" in done.stdout

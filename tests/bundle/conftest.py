@@ -60,7 +60,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trust(key: Path) -> Trust:
-    return Trust.of(key.with_suffix(".pub"))
+    return Trust.from_key_file(key.with_suffix(".pub"))
 
 
 @pytest.fixture

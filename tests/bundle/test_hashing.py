@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.bundle import CreateResult, disk, unpack
-from lbx.bundle.disk import BackgroundSha256, Flusher, Tally, in_parallel, silent
+from lbx.bundle.disk import BackgroundSha256, Flusher, Tally, map_in_threads, silent
 from tests.bundle.forge import members
 from tests.bundle.sealed import seal
 
@@ -43,7 +43,7 @@ def test_the_work_of_many_threads_comes_back_in_order(monkeypatch: pytest.Monkey
         tally.add(f"{number}", 1 << 20)
         return -number
 
-    assert in_parallel(work, range(20), tally) == [-number for number in range(20)]
+    assert map_in_threads(work, range(20), tally) == [-number for number in range(20)]
     assert steps == [n << 20 for n in range(1, 21)]
     assert [tally.outweighs(size) for size in (6 << 20, 7 << 20)] == [False, True]
 
@@ -59,7 +59,7 @@ def test_the_first_failure_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> N
             tally.add("", 1)
 
     with pytest.raises(BundleError, match="the second one"):
-        in_parallel(work, range(4), tally)
+        map_in_threads(work, range(4), tally)
 
 
 def fail_after(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.bundle import CreateResult, Writing, unpack, verify
+from lbx.bundle import ArchiveFormat, CreateResult, unpack, verify
 from tests.bundle.forge import members, write
 from tests.bundle.hubserver import Faults, HubServer
 from tests.bundle.small_hub import DATASET, MODEL
@@ -42,7 +42,7 @@ unpack(Path(sys.argv[1]), Path(sys.argv[2]), stop)
 KILLED_AT = """
 import os, signal, sys
 from pathlib import Path
-from lbx.bundle import Writing, create
+from lbx.bundle import ArchiveFormat, create
 left = int(sys.argv[4])
 def count(event, arguments):
     global left
@@ -52,7 +52,7 @@ def count(event, arguments):
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
-create([Path(sys.argv[1])], Path(sys.argv[2]), hub=sys.argv[3], writing=Writing(volume_size=1 << 20))
+create([Path(sys.argv[1])], Path(sys.argv[2]), hub=sys.argv[3], archive_format=ArchiveFormat(volume_size=1 << 20))
 print(-left)
 """
 
@@ -144,10 +144,10 @@ def test_ten_kills_in_a_row_change_no_byte(
     bundle: Callable[..., CreateResult], hub: HubServer, recipe: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Before a file of the archive is opened, renamed or removed, while an older archive of its name is there."""
-    whole = bundle(DATASET + MODEL, out="whole", writing=Writing(volume_size=1 << 20))
+    whole = bundle(DATASET + MODEL, out="whole", archive_format=ArchiveFormat(volume_size=1 << 20))
     expected = {path.name: path.read_bytes() for path in whole.archive.parent.iterdir()}
     out = tmp_path / "out"
-    bundle(MODEL, writing=Writing(volume_size=1 << 20))
+    bundle(MODEL, archive_format=ArchiveFormat(volume_size=1 << 20))
 
     def run(kill_at: int) -> int:
         """How many steps it took, or 0 where it was killed."""
@@ -159,7 +159,7 @@ def test_ten_kills_in_a_row_change_no_byte(
         return int(told or 0)
 
     steps = run(0)
-    bundle(MODEL, writing=Writing(volume_size=1 << 20))
+    bundle(MODEL, archive_format=ArchiveFormat(volume_size=1 << 20))
     points = random.Random(11).sample(range(1, steps + 1), 10)
     assert [run(point) for point in points] == [0] * 10
     run(0)

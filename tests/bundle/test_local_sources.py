@@ -15,7 +15,7 @@ from rich.console import Console
 
 from lbx.base.errors import FetchError, UsageError
 from lbx.base.layout import Bundle
-from lbx.bundle import CreateResult, Outline, Writing, unpack
+from lbx.bundle import ArchiveFormat, CreateResult, Outline, unpack
 from lbx.bundle.volumes import MAX_VOLUME
 from lbx.cli.bundling import _show_outline
 
@@ -123,7 +123,11 @@ def test_a_change_in_the_middle_of_packing_is_found_out(
             os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     with pytest.raises(FetchError, match=r"m\.gguf changed while it was being packed"):
-        bundle(path_source("local/m.gguf", to="m.gguf"), progress=meddle, writing=Writing(volume_size=volume_size))
+        bundle(
+            path_source("local/m.gguf", to="m.gguf"),
+            progress=meddle,
+            archive_format=ArchiveFormat(volume_size=volume_size),
+        )
     (shop,) = (tmp_path / "out").iterdir()
     assert not list(shop.rglob("*.tar*"))
 

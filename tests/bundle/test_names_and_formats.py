@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lbx.bundle.names import (
     NAMES_CODE,
     PathSet,
-    Unsafe,
+    UnsafeContent,
     find_unsafe_content,
     is_bundle_name,
     needs_content_check,
@@ -121,7 +121,7 @@ def test_safe_formats(name: str) -> None:
     assert unsafe_format(name) == ""
 
 
-def inside(name: str, content: bytes) -> Unsafe | None:
+def inside(name: str, content: bytes) -> UnsafeContent | None:
     return find_unsafe_content(name, len(content), io.BytesIO(content)) if needs_content_check(name) else None
 
 

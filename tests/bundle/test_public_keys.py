@@ -63,7 +63,7 @@ SECRET = Secret(bytes(range(32)))
 
 
 def fits(value: bytes, key: bytes = SECRET.public) -> bool:
-    return signature.ed25519(key, value, MESSAGE)
+    return signature.verify_ed25519(key, value, MESSAGE)
 
 
 @pytest.mark.parametrize("name", [*SMALL, *UNUSUAL])
@@ -71,7 +71,7 @@ def test_no_message_is_signed_by_a_key_of_small_order_or_of_another_spelling(nam
     point = {**SMALL, **UNUSUAL}[name]
     for r in SMALL.values():
         for n in range(16):
-            assert not signature.ed25519(point, r + bytes(32), bytes([n])), "one signature, many messages"
+            assert not signature.verify_ed25519(point, r + bytes(32), bytes([n])), "one signature, many messages"
 
 
 def test_the_library_alone_would_take_them() -> None:
@@ -105,14 +105,14 @@ def test_the_point_of_a_signature_is_compared_as_it_is_spelled_and_without_the_c
 @given(st.binary(max_size=70), st.binary(max_size=70))
 def test_rubbish_is_no_key_and_no_signature(one: bytes, other: bytes) -> None:
     right = SECRET.key.sign(MESSAGE)
-    assert not signature.ed25519(one, other, MESSAGE)
+    assert not signature.verify_ed25519(one, other, MESSAGE)
     assert fits(right, one) is (one == SECRET.public)
     assert fits(other) is (other == right)
     r, s = int.from_bytes(one, "big"), int.from_bytes(other, "big")
-    assert not signature.rsa(r, s, other, MESSAGE, digest="sha256")
+    assert not signature.verify_rsa(r, s, other, MESSAGE, digest="sha256")
     for curve in CURVES:
-        assert not signature.ecdsa(curve, one, r, s, MESSAGE)
-        assert not signature.ecdsa(curve, ec_key(curve)[1], r, s, MESSAGE)
+        assert not signature.verify_ecdsa(curve, one, r, s, MESSAGE)
+        assert not signature.verify_ecdsa(curve, ec_key(curve)[1], r, s, MESSAGE)
 
 
 @cache
@@ -133,7 +133,7 @@ def padded(size: int, rest: bytes, *, kind: bytes = b"\x01", fill: bytes = b"\xf
 def of_rsa(value: int | bytes, digest: str = "sha256", *, exponent: int = 65537, modulus: int = 0) -> bool:
     modulus = modulus or rsa_key().public_numbers.n
     data = value if isinstance(value, bytes) else value.to_bytes(256, "big")
-    return signature.rsa(modulus, exponent, data, MESSAGE, digest=digest)
+    return signature.verify_rsa(modulus, exponent, data, MESSAGE, digest=digest)
 
 
 @pytest.mark.parametrize("digest", PREFIX)
@@ -228,12 +228,12 @@ def test_ecdsa_numbers_and_points(curve: str) -> None:
     key, point = ec_key(curve)
     _, digest, n = CURVES[curve]
     r, s = decode_dss_signature(key.sign(MESSAGE, ec.ECDSA(digest)))
-    assert signature.ecdsa(curve, point, r, s, MESSAGE)
-    assert signature.ecdsa(curve, point, r, n - s, MESSAGE), "OpenSSH takes both"
-    assert not signature.ecdsa(curve, point, r, s, MESSAGE + b"x")
+    assert signature.verify_ecdsa(curve, point, r, s, MESSAGE)
+    assert signature.verify_ecdsa(curve, point, r, n - s, MESSAGE), "OpenSSH takes both"
+    assert not signature.verify_ecdsa(curve, point, r, s, MESSAGE + b"x")
     for wrong in ((0, s), (r, 0), (0, 0), (n, s), (r, n), (r + n, s), (r, s + n), (1, 1), (n - r, s), (s, r)):
-        assert not signature.ecdsa(curve, point, *wrong, MESSAGE)
-    assert not signature.ecdsa(curve, point, r + (n << 500_000), s, MESSAGE)
+        assert not signature.verify_ecdsa(curve, point, *wrong, MESSAGE)
+    assert not signature.verify_ecdsa(curve, point, r + (n << 500_000), s, MESSAGE)
     size = len(point) // 2
     x, y = point[1 : size + 1], point[size + 1 :]
     for name, spelling in {
@@ -248,13 +248,13 @@ def test_ecdsa_numbers_and_points(curve: str) -> None:
         "longer": point + b"\0",
         "nothing": b"",
     }.items():
-        assert not signature.ecdsa(curve, spelling, r, s, MESSAGE), name
+        assert not signature.verify_ecdsa(curve, spelling, r, s, MESSAGE), name
     for other in CURVES.keys() - {curve}:
-        assert not signature.ecdsa(other, point, r, s, MESSAGE)
-        assert not signature.ecdsa(other, ec_key(other)[1], r, s, MESSAGE)
+        assert not signature.verify_ecdsa(other, point, r, s, MESSAGE)
+        assert not signature.verify_ecdsa(other, ec_key(other)[1], r, s, MESSAGE)
 
 
 def test_each_curve_has_its_own_hash() -> None:
     key, point = ec_key("nistp256")
     r, s = decode_dss_signature(key.sign(MESSAGE, ec.ECDSA(hashes.SHA512())))
-    assert not signature.ecdsa("nistp256", point, r, s, MESSAGE)
+    assert not signature.verify_ecdsa("nistp256", point, r, s, MESSAGE)

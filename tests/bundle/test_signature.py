@@ -63,16 +63,16 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("key", "message", "signature"), RFC8032)
 def test_ed25519_gives_the_answers_of_its_standard(key: str, message: str, signature: str) -> None:
     public, text, right = (bytes.fromhex(part) for part in (key, message, signature))
-    assert publickey.ed25519(public, right, text)
-    assert not publickey.ed25519(public, right, text + b"x")
+    assert publickey.verify_ed25519(public, right, text)
+    assert not publickey.verify_ed25519(public, right, text + b"x")
     for place in (0, 31, 32, 63):
         wrong = bytearray(right)
         wrong[place] ^= 1
-        assert not publickey.ed25519(public, bytes(wrong), text)
+        assert not publickey.verify_ed25519(public, bytes(wrong), text)
     order = 2**252 + 27742317777372353535851937790883648493
     again = (int.from_bytes(right[32:], "little") + order).to_bytes(32, "little")
-    assert not publickey.ed25519(public, right[:32] + again, text), "a second spelling of the same signature"
-    assert not publickey.ed25519(public, right[:63], text)
+    assert not publickey.verify_ed25519(public, right[:32] + again, text), "a second spelling of the same signature"
+    assert not publickey.verify_ed25519(public, right[:63], text)
 
 
 @pytest.mark.parametrize("kind", KINDS)

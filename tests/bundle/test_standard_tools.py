@@ -16,7 +16,7 @@ import pytest
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
-from lbx.bundle import CreateResult, Writing, create, unpack, verify, verify_folder
+from lbx.bundle import ArchiveFormat, CreateResult, create, unpack, verify, verify_folder
 from lbx.bundle.volumes import MAX_VOLUME
 from tests.bundle.hubserver import HubServer, serve
 from tests.bundle.sealed import make_key
@@ -88,7 +88,9 @@ def commands(tmp_path: Path) -> Path:
 def test_every_line_that_the_page_gives_the_officer_works(
     bundle: Callable[..., CreateResult], tmp_path: Path, commands: Path, volume_size: int
 ) -> None:
-    made = bundle(DATASET, name="long", writing=Writing(volume_size=volume_size, key=make_key(tmp_path, "bundler")))
+    made = bundle(
+        DATASET, name="long", archive_format=ArchiveFormat(volume_size=volume_size, key=make_key(tmp_path, "bundler"))
+    )
     out = made.archive.parent
     shutil.copy(tmp_path / "bundler.pub", out)
     done = check_by_hand(out, commands)
@@ -104,7 +106,9 @@ def test_every_line_that_the_page_gives_the_officer_works(
 def test_the_officers_lines_stop_at_what_is_wrong(
     bundle: Callable[..., CreateResult], tmp_path: Path, commands: Path, what: str
 ) -> None:
-    made = bundle(DATASET, name="long", writing=Writing(volume_size=1 << 20, key=make_key(tmp_path, "bundler")))
+    made = bundle(
+        DATASET, name="long", archive_format=ArchiveFormat(volume_size=1 << 20, key=make_key(tmp_path, "bundler"))
+    )
     out = made.archive.parent
     shutil.copy(tmp_path / "bundler.pub", out)
     if what == "a volume":

@@ -97,7 +97,7 @@ def test_the_bundlers_signature_needs_no_trust_behind_the_officers(
 def test_the_flag_lets_in_what_is_not_signed_but_no_wrong_signature(
     place: Path, key: Path, stranger: Path, trust: Trust
 ) -> None:
-    anyone = Trust.of(key.with_suffix(".pub"), allow_unsigned=True)
+    anyone = Trust.from_key_file(key.with_suffix(".pub"), allow_unsigned=True)
     sums = seal(place / "signed", key=stranger)
     assert not verify(sums, trust=anyone).trusted
     assert not unpack(sums, place / "root", trust=anyone).trusted

@@ -212,7 +212,7 @@ def test_a_sweep_from_another_namespace_takes_no_folder_that_is_in_use(
         return folder
 
     monkeypatch.setattr(tempfile, "mkdtemp", made_and_swept)
-    monkeypatch.setattr(outputs, "_alive", lambda process: False)
+    monkeypatch.setattr(outputs, "_is_alive", lambda process: False)
     root = unpack(good, tmp_path / "root").root
     assert len(swept) == 2
     assert verify_folder(root).files == 3

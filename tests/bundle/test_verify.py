@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lbx.base.errors import BundleError
 from lbx.bundle import VerifyReport, unpack, verify, verify_folder
-from lbx.bundle.tar import ArchiveStream, TarReader, TarWriter, size_of_tar
+from lbx.bundle.tar import ArchiveStream, TarReader, TarWriter, tar_size
 from tests.bundle.forge import FILES, forged, member, members, write
 from tests.profiles import examples
 
@@ -291,7 +291,7 @@ def test_the_writer_and_tarfile_agree(tmp_path: Path) -> None:
         for name, content in files.items():
             writer.add(name, len(content), [content])
         writer.close()
-    assert path.stat().st_size == size_of_tar((name, len(content)) for name, content in files.items())
+    assert path.stat().st_size == tar_size((name, len(content)) for name, content in files.items())
     with tarfile.open(path) as tar:
         found = tar.getmembers()
         assert [info.name for info in found] == list(files)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.bundle import CreateResult, Trust, Writing, unpack, verify
+from lbx.bundle import ArchiveFormat, CreateResult, Trust, unpack, verify
 from lbx.bundle.signing.signature import NAMESPACE
 from tests.bundle.hubserver import HubServer
 from tests.bundle.small_hub import DATASET, MODEL
@@ -24,26 +24,26 @@ VOLUME = 1 << 20
 
 def test_volumes_are_slices_of_the_same_bytes_each_time(bundle: Make) -> None:
     whole = bundle(DATASET + MODEL, out="whole").archive.read_bytes()
-    made = bundle(DATASET + MODEL, writing=Writing(volume_size=VOLUME))
+    made = bundle(DATASET + MODEL, archive_format=ArchiveFormat(volume_size=VOLUME))
     assert [path.name for path in made.volumes] == [f"demo.tar.{n:03}" for n in range(1, len(made.volumes) + 1)]
     assert b"".join(path.read_bytes() for path in made.volumes) == whole
     assert {path.stat().st_size for path in made.volumes[:-1]} == {VOLUME}
-    again = bundle(DATASET + MODEL, out="again", writing=Writing(volume_size=VOLUME))
+    again = bundle(DATASET + MODEL, out="again", archive_format=ArchiveFormat(volume_size=VOLUME))
     assert again.sums.read_bytes() == made.sums.read_bytes()
     subprocess.run(["sha256sum", "--check", "--quiet", made.sums.name], cwd=made.sums.parent, check=True)
     assert verify(made.archive).digest == made.digest == bundle(DATASET + MODEL, out="third").digest
 
 
 def test_fewer_volumes_leave_none_of_the_old_ones(bundle: Make) -> None:
-    bundle(DATASET + MODEL, writing=Writing(volume_size=VOLUME))
+    bundle(DATASET + MODEL, archive_format=ArchiveFormat(volume_size=VOLUME))
     made = bundle(DATASET)
     assert sorted(path.name for path in made.archive.parent.iterdir()) == ["demo.SHA256SUMS", "demo.tar"]
 
 
 def test_a_signed_archive_is_signed_inside_and_out(bundle: Make, key: Path, tmp_path: Path) -> None:
-    made = bundle(DATASET, writing=Writing(volume_size=VOLUME, key=key))
+    made = bundle(DATASET, archive_format=ArchiveFormat(volume_size=VOLUME, key=key))
     assert made.signature == made.sums.with_name("demo.SHA256SUMS.sig")
-    unpack(made.archive, tmp_path / "root", trust=Trust.of(key.with_suffix(".pub")))
+    unpack(made.archive, tmp_path / "root", trust=Trust.from_key_file(key.with_suffix(".pub")))
     allowed = tmp_path / "allowed"
     allowed.write_text(f"me {key.with_suffix('.pub').read_text()}")
     for signed in (made.sums, tmp_path / "root/tagmanifest-sha256.txt"):
@@ -57,19 +57,19 @@ def test_a_key_that_does_not_sign_is_found_out_before_any_download(
     bundle: Make, hub: HubServer, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=r"Key .* does not exist"):
-        bundle(DATASET, writing=Writing(key=tmp_path / "nothing"))
+        bundle(DATASET, archive_format=ArchiveFormat(key=tmp_path / "nothing"))
     assert hub.log == []
 
 
 def test_compressed_it_holds_the_same_tar(bundle: Make, tmp_path: Path) -> None:
     whole = bundle(DATASET, out="whole")
-    made = bundle(DATASET, writing=Writing(zstd=True, volume_size=VOLUME))
+    made = bundle(DATASET, archive_format=ArchiveFormat(zstd=True, volume_size=VOLUME))
     assert made.archive.name == "demo.tar.zst.001"
     joined = b"".join(path.read_bytes() for path in made.volumes)
     plain = subprocess.run(["zstd", "-dc"], input=joined, capture_output=True, check=True).stdout
     assert plain == whole.archive.read_bytes()
     assert unpack(made.archive, tmp_path / "root").digest == whole.digest
-    again = bundle(DATASET, out="again", writing=Writing(zstd=True, volume_size=VOLUME))
+    again = bundle(DATASET, out="again", archive_format=ArchiveFormat(zstd=True, volume_size=VOLUME))
     assert again.sums.read_bytes() == made.sums.read_bytes()
 
 
@@ -93,7 +93,7 @@ IMAGE = {
 
 def test_an_image_travels_in_the_same_volumes(bundle: Make, tmp_path: Path) -> None:
     image = oci(tmp_path / "lbx-image.tar", IMAGE)
-    made = bundle(DATASET, images=[image], writing=Writing(volume_size=VOLUME))
+    made = bundle(DATASET, images=[image], archive_format=ArchiveFormat(volume_size=VOLUME))
     root = unpack(made.archive, tmp_path / "root").root
     assert (root / "data/images/lbx-image.tar").read_bytes() == image.read_bytes()
     source = made.sources[-1]

@@ -216,7 +216,7 @@ def test_marks_that_are_unknown_are_announced(
 def test_a_spec_has_it() -> None:
     spec = RunSpec(bundle="b", model="m", tasks=("needle",), reasoning_effort="low", both_kinds=True)
     assert RunSpec.from_json(spec.to_json(), "run.json") == spec
-    assert [(one.thinking, one.reasoning_effort) for _, one in spec.kinds] == [(True, "low"), (False, None)]
+    assert [(one.thinking, one.reasoning_effort) for _, one in spec.variants] == [(True, "low"), (False, None)]
     assert RunSettings(reasoning_effort="low").reasoning_budget(65536) == 8192
     with pytest.raises(UsageError, match="--reasoning-effort must be one of low, medium, high, not 'most'"):
         RunSpec(bundle="b", model="m", tasks=("needle",), reasoning_effort="most")

@@ -18,7 +18,7 @@ from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.opinions.judge_spec import JudgeSpec, spec_of
 from lbx.results import Store
 from lbx.running.forecast.run_plan import make_plan
-from lbx.running.models import card_of, load_model
+from lbx.running.models import load_model, resolve_card
 from lbx.running.preparing import make_works, resolve
 from tests.backends.endpoint_servers import ScriptedServer, closing_all
 from tests.cli.kill_parts import rows, wait_for_samples
@@ -115,8 +115,8 @@ def test_a_stored_run_is_judged_in_both_orders_against_a_published_one(
 def test_a_judges_plan_is_shown_before_anything_is_asked(judge: Judge, results: Path, always_first: Path) -> None:
     before = results.read_bytes()
     done = judge(always_first, *X_AGAINST_TURBO, "--dry-run")
-    outlook = json.loads(judge(always_first, *X_AGAINST_TURBO, "--dry-run", "--json").stdout)["total"]
-    counts = (outlook["samples"], outlook["prompt_tokens"], outlook["distinct_tokens"])
+    forecast = json.loads(judge(always_first, *X_AGAINST_TURBO, "--dry-run", "--json").stdout)["total"]
+    counts = (forecast["samples"], forecast["prompt_tokens"], forecast["distinct_tokens"])
     assert counts[0] == 22 and counts[1] > counts[2] > 0
     said = re.search(r"([\d,]+) verdicts\. Prompts have ([\d,]+) \w+, ([\d,]+) of them distinct", done.stdout)
     assert said and tuple(int(text.replace(",", "")) for text in said.groups()) == counts
@@ -390,7 +390,7 @@ def test_rounds_share_most_of_what_they_read(judge: Judge, home: Path, results: 
     spec = JudgeSpec(bundle=home / "b", model=str(always_first), answers=[results], runs=["x", "y"], against=against)
     run = resolve(spec_of(json.loads(json.dumps(spec.to_json())), "here"))
     assert isinstance(run.extra_benchmarks[0], JudgeBenchmark)
-    card = card_of(spec, run.bundle)
+    card = resolve_card(spec, run.bundle)
     backend = load_model(card, run.bundle)
     try:
         total = make_plan(make_works(run, card, backend)).total

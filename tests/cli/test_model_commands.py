@@ -53,7 +53,7 @@ def folder(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_can_be_named(lbx: Lbx, folder: Path) -> None:
     found = {one["name"]: one for one in json.loads(lbx("models", "--bundle", "long", "--json", cwd=folder).stdout)}
     shown = {
-        name: (one["kind"], one["backend"], one["embeds"], one["context_window"], one["there"])
+        name: (one["kind"], one["backend"], one["embeds"], one["context_window"], one["files_exist"])
         for name, one in found.items()
     }
     window = json.loads((DEMO / "config.json").read_text())["max_position_embeddings"]
@@ -76,7 +76,7 @@ def test_what_can_be_named(lbx: Lbx, folder: Path) -> None:
 
 def test_what_is_listed_can_be_named(lbx: Lbx, folder: Path) -> None:
     for one in json.loads(lbx("models", "--bundle", "long", "--json", cwd=folder).stdout):
-        if one["there"] and one["backend"] == "hf":
+        if one["files_exist"] and one["backend"] == "hf":
             lbx.ok("plan", "-b", "long", "-m", one["name"], "-t", "needle/single_en", "--limit", 1,
                 "--no-measure-speed", cwd=folder,
             )  # fmt: skip
@@ -284,7 +284,7 @@ def test_a_file_that_holds_no_model_says_so(lbx: Lbx, tmp_path: Path) -> None:
     (models / "page.gguf").write_text("<!doctype html><title>404</title>")
     (models / "cut.gguf").write_bytes((models / "whole.gguf").read_bytes()[:60])
     found = {one["name"]: one for one in json.loads(lbx("models", "--json", cwd=tmp_path).stdout)}
-    problems = {Path(name).stem: (one["there"], one["problem"]) for name, one in found.items()}
+    problems = {Path(name).stem: (one["files_exist"], one["problem"]) for name, one in found.items()}
     assert problems == {
         "whole": (True, ""),
         "empty": (False, "models/empty.gguf is not a GGUF file: it is empty."),

@@ -177,17 +177,17 @@ def test_a_session_that_wrote_while_the_model_was_loaded_is_noticed_before_the_f
     lbx: Lbx, first: Path, second: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both sessions find no file; the other one is complete when this one has loaded its model."""
-    from lbx.running import running
+    from lbx.running import execution
 
     results = tmp_path / "results.duckdb"
-    load = running.open_asker
+    load = execution.open_asker
 
     def slowly(resolved: object, server: object) -> object:
-        monkeypatch.setattr(running, "open_asker", load)
+        monkeypatch.setattr(execution, "open_asker", load)
         assert run(lbx, first, model, results).returncode == 0
         return load(resolved, server)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(running, "open_asker", slowly)
+    monkeypatch.setattr(execution, "open_asker", slowly)
     done = run(lbx, second, model, results)
     fails(done, 1, "town/qa/q69 (question)")
     with Store(results, read_only=True) as store:

@@ -137,20 +137,20 @@ ENGINE = """
 import sys
 import numpy as np
 from lbx.backends import load, resolve_model
-from lbx.engine.model import Extend
+from lbx.engine.model import SequenceExtension
 
 memories = [load(resolve_model(path)).sequences() for path in sys.argv[1:]]
 prefix, ends = [*range(10, 80)], [[90], [91, 92, 93], [94] * 10, []]
 
 def draw(memory):
-    memory.extend([Extend(0, prefix, False)])
+    memory.extend([SequenceExtension(0, prefix, False)])
     memory.fork(0, 60, [1, 2])
     yield memory.used_cells
-    yield memory.extend([Extend(i, end, True) for i, end in enumerate(ends) if end])
+    yield memory.extend([SequenceExtension(i, end, True) for i, end in enumerate(ends) if end])
     memory.drop(1)
     memory.fork(2, 65, [1, 3])
     yield memory.used_cells
-    yield memory.extend([Extend(i, [95 + i], True) for i in range(4)])
+    yield memory.extend([SequenceExtension(i, [95 + i], True) for i in range(4)])
 
 for cpu, *others in zip(*map(draw, memories), strict=True):
     for other in others:

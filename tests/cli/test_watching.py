@@ -15,8 +15,8 @@ from lbx.base.listening import Listener
 from lbx.cli import output
 from lbx.cli.output import RunBar
 from lbx.results import GenerationRow, RunRow, Store
-from lbx.running import watching
-from lbx.running.watching import RunMeter, RunMonitor, record_sessions
+from lbx.running import monitor
+from lbx.running.monitor import ProgressTracker, RunMonitor, record_sessions
 
 RUN = RunRow("r1", "demo", "scripted", "1", {}, "digest", {}, {"cores": 2}, "0.1")
 PATIENCE_S = 30.0
@@ -35,15 +35,15 @@ def until(true: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_TICK_S", 0.01)
-    monkeypatch.setattr(watching, "LOG_SECONDS", 0.03)
+    monkeypatch.setattr(monitor, "_TICK_S", 0.01)
+    monkeypatch.setattr(monitor, "LOG_SECONDS", 0.03)
     monkeypatch.setattr(output, "RUN_LOG_SECONDS", 0.03)
 
 
 @pytest.mark.usefixtures("hurried")
 def test_lines_come_while_nothing_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "x.log"
-    with RunBar() as bar, RunMonitor(RunMeter(None, 4), bar, log) as progress:
+    with RunBar() as bar, RunMonitor(ProgressTracker(None, 4), bar, log) as progress:
         until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
         progress.count_sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5))
         progress.count_sample(row(error="out of memory"))
@@ -56,9 +56,9 @@ def test_lines_come_while_nothing_is_heard(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_log_is_there_as_soon_as_a_run_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_TICK_S", 0.01)
+    monkeypatch.setattr(monitor, "_TICK_S", 0.01)
     log = tmp_path / "x.log"
-    with RunBar() as bar, RunMonitor(RunMeter(None, 4), bar, log):
+    with RunBar() as bar, RunMonitor(ProgressTracker(None, 4), bar, log):
         until(log.exists)
         assert len(log.read_text().splitlines()) == 1, "the next line comes a minute later"
 
@@ -67,12 +67,12 @@ def test_a_log_is_there_as_soon_as_a_run_has_begun(tmp_path: Path, monkeypatch: 
 def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
-    with RunMonitor(RunMeter(None, 1), Listener(), folder / "x.log") as progress:
+    with RunMonitor(ProgressTracker(None, 1), Listener(), folder / "x.log") as progress:
         until((folder / "x.log").exists)
         (folder / "x.log").unlink()
         folder.rename(tmp_path / "elsewhere")
         progress.count_sample(row())
-    assert progress.meter.finished_samples == 1
+    assert progress.tracker.finished_samples == 1
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
 )
 def test_a_session_says_how_it_ended(tmp_path: Path, error: type[BaseException] | None, status: str) -> None:
     def go() -> None:
-        watch = RunMonitor(RunMeter(None, 2), Listener())
+        watch = RunMonitor(ProgressTracker(None, 2), Listener())
         with record_sessions(store, [RUN], None, watch, answer_counts=[0], workers=3, load_s=0.5, spec={"lbx_run": 1}):
             watch.count_sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5, prefill_s=2.0, decode_s=1.0))
             assert store.query("SELECT status FROM sessions").rows == [("running",)]
@@ -106,7 +106,7 @@ def test_runs_that_are_made_together_begin_at_one_time(tmp_path: Path) -> None:
     with Store(tmp_path / "results.duckdb") as store:
         for one in rows:
             store.begin_run(one)
-        watch = RunMonitor(RunMeter(None, 2), Listener())
+        watch = RunMonitor(ProgressTracker(None, 2), Listener())
         with record_sessions(
             store, rows, None, watch, answer_counts=[3, 4], workers=0, load_s=0.5, spec={"lbx_run": 1}
         ):

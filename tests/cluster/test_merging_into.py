@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.base.database import files_of
+from lbx.base.database import database_files
 from lbx.base.errors import StoreError
 from lbx.base.processes import PIPE, start_python
 from lbx.cluster import merge as merging
@@ -142,12 +142,12 @@ def test_a_log_beside_the_file_is_merged_with_it(parts: list[Path], tmp_path: Pa
     merge([one], target, None, update=False)
     with Store(target) as store:
         store.begin_run(RunRow("second", "m", "import", "", {}, "", {}, {}, "0.1"))
-        kept = {path: path.read_bytes() for path in files_of(target)}
+        kept = {path: path.read_bytes() for path in database_files(target)}
     assert len(kept) == 2
     for path, content in kept.items():  # as a kill leaves them
         path.write_bytes(content)
     merge([other], target, None, update=True)
-    assert [path.name for path in files_of(target)] == ["all.duckdb"]
+    assert [path.name for path in database_files(target)] == ["all.duckdb"]
     assert rows(target, "SELECT run_id FROM runs ORDER BY ALL") == [("second",), ("whole",)]
 
 
@@ -209,7 +209,7 @@ merge.merge([Path({str(other)!r})], Path({str(target)!r}), None, update=True)
     with start_python(program) as process:
         assert process.wait() == -signal.SIGKILL
     answers = 2 if moment == "_close_runs" else 4
-    assert [path.name for path in files_of(target)] == ["all.duckdb"]
+    assert [path.name for path in database_files(target)] == ["all.duckdb"]
     assert rows(target, "SELECT count(*) FROM generations") == [(answers,)]
     merge([other], target, None, update=True)
     assert rows(target, "SELECT count(*) FROM generations") == [(4,)]

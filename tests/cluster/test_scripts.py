@@ -59,11 +59,14 @@ def test_the_scripts_say_what_was_asked_of_slurm() -> None:
 GPU_SHARDS = {
     "slurm": JobOptions(
         "lbx", "fast", "01:00:00", "a100:1", 8, "64G", 2,
-        more=("--account=x", "--qos=long", "--gpus-per-node=8", "--exclusive", "-c 4", "--mem-per-gpu=9G", "-C gpu"),
+        extra_options=(
+            "--account=x", "--qos=long", "--gpus-per-node=8", "--exclusive", "-c 4", "--mem-per-gpu=9G", "-C gpu",
+        ),
         nodes=2,
     ),
-    "pbs": JobOptions("lbx", "fast", "01:00:00", "1", 8, "64G", 2, more=("-P x", "-l place=excl")),
-    "lsf": JobOptions("lbx", "fast", "4:00", "1", 8, "64G", 2, more=("-P x", "-R select[ngpus>0]", "-m fasthosts")),
+    "pbs": JobOptions("lbx", "fast", "01:00:00", "1", 8, "64G", 2, extra_options=("-P x", "-l place=excl")),
+    "lsf": JobOptions("lbx", "fast", "4:00", "1", 8, "64G", 2,
+                      extra_options=("-P x", "-R select[ngpus>0]", "-m fasthosts")),
 }  # fmt: skip
 MERGE_RESOURCES = {
     "slurm": ["--job-name=lbx-merge", "--time=01:00:00", "--cpus-per-task=1", "--mem=4G", "--account=x", "--qos=long"],
@@ -90,7 +93,7 @@ def test_the_merge_job_has_small_resources_of_its_own(kind: str) -> None:
     assert not [line for line in merge if line.startswith(QUEUE[kind])]
     named = directives(dataclasses.replace(GPU_SHARDS[kind], merge_queue="small"))
     assert f"{QUEUE[kind]}small" in named
-    without_gpus = dataclasses.replace(GPU_SHARDS[kind], gpus="", more=GPU_SHARDS[kind].more[:1])
+    without_gpus = dataclasses.replace(GPU_SHARDS[kind], gpus="", extra_options=GPU_SHARDS[kind].extra_options[:1])
     assert f"{QUEUE[kind]}fast" in directives(without_gpus)
 
 

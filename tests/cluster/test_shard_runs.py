@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.base.database import files_of
+from lbx.base.database import database_files
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.results import Store
 from lbx.running.forecast.shards import read_shards
@@ -136,7 +136,7 @@ def test_a_shard_that_was_killed_is_counted_with_its_log(
     assert lbx(*what, "--shard-plan", folder.plan_file, "--shard", 0, "-o", target, "--no-plan").returncode == 0
     with Store(target) as store:
         store.query("DELETE FROM generations WHERE sample_id = (SELECT min(sample_id) FROM generations)")
-        kept = {path: path.read_bytes() for path in files_of(target)}
+        kept = {path: path.read_bytes() for path in database_files(target)}
     assert len(kept) == 2
     other = RunFolder(tmp_path / "other")
     other.create()

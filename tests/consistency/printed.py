@@ -204,7 +204,7 @@ def misprint(text: str, row: Row, column: Column) -> str | None:
         return f"{text!r} is no number; the row has {value!r}"
     if not _at_its_digits(found[1], scale * value):
         return f"{text!r} for {scale * value!r}"
-    low, high = (row.get(column.of + end) for end in ("low", "high"))
+    low, high = (row.get(column.interval_prefix + end) for end in ("low", "high"))
     said = found[2] or ""
     if not column.interval or low is None or high is None:
         return f"{text!r} has an interval, the row none" if "±" in said or "[" in said else None

@@ -18,9 +18,9 @@ from lbx.running.parity import (
     Parity,
     ParityPrompt,
     PromptParity,
-    by_task,
-    compare,
-    merge,
+    compare_logits,
+    merge_differences,
+    summarise_by_task,
 )
 
 ROWS = st.lists(st.floats(-30, 30, width=32), min_size=4, max_size=4).map(lambda row: np.array(row, np.float32))
@@ -28,7 +28,7 @@ ROWS = st.lists(st.floats(-30, 30, width=32), min_size=4, max_size=4).map(lambda
 
 def test_two_tokens() -> None:
     """Softmax of (0, ln 3) is (1/4, 3/4); of (0, 0) it is (1/2, 1/2)."""
-    found = compare(np.array([0, math.log(3)]), np.array([0.0, 0.0]))
+    found = compare_logits(np.array([0, math.log(3)]), np.array([0.0, 0.0]))
     kl = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
     assert (found.positions, found.same_top) == (1, 0)
     assert found.max_abs == pytest.approx(math.log(3))
@@ -38,27 +38,31 @@ def test_two_tokens() -> None:
 
 def test_a_constant_moves_logits_and_no_probability() -> None:
     row = np.array([1.0, 2.0, 3.0], np.float32)
-    found = compare(row, row + 5)
+    found = compare_logits(row, row + 5)
     assert (found.max_abs, found.mean_abs, found.same_top) == (5, 5, 1)
     assert found.kl == pytest.approx(0, abs=1e-12)
 
 
 def test_padding_of_one_vocabulary_is_left_out() -> None:
     row = np.array([1.0, 2.0, 3.0], np.float32)
-    assert compare(row, np.append(row, 9.0)) == compare(row, row) == LogitDifference(1, 0.0, 0.0, 0.0, 0.0, 1)
+    assert (
+        compare_logits(row, np.append(row, 9.0))
+        == compare_logits(row, row)
+        == LogitDifference(1, 0.0, 0.0, 0.0, 0.0, 1)
+    )
 
 
 def test_tokens_that_cannot_come() -> None:
     row = np.array([-np.inf, 2.0, 3.0], np.float32)
-    assert compare(row, row).max_abs == 0
-    assert compare(row, row).kl == 0
+    assert compare_logits(row, row).max_abs == 0
+    assert compare_logits(row, row).kl == 0
 
 
 @given(st.lists(st.tuples(ROWS, ROWS), max_size=6), st.integers(0, 6))
 def test_parts_add_up(pairs: list[tuple[np.ndarray, np.ndarray]], cut: int) -> None:
-    parts = [compare(a, b) for a, b in pairs]
-    whole = merge(parts)
-    halves = merge([merge(parts[:cut]), merge(parts[cut:]), NO_DIFFERENCE])
+    parts = [compare_logits(a, b) for a, b in pairs]
+    whole = merge_differences(parts)
+    halves = merge_differences([merge_differences(parts[:cut]), merge_differences(parts[cut:]), NO_DIFFERENCE])
     assert (
         (whole.positions, whole.same_top)
         == (halves.positions, halves.same_top)
@@ -85,5 +89,5 @@ def test_an_answer_that_is_all_reasoning_has_a_score() -> None:
             PromptParity(prompt, 1, outputs=("The correct answer is (A)", second), reasoned=(False, not second))
         )
     model = BackendInfo("scripted", "1", "model", 1000, {})
-    (task, _) = by_task(Parity(model, model, None, (), tuple(prompts)))
+    (task, _) = summarise_by_task(Parity(model, model, None, (), tuple(prompts)))
     assert (task.metric, task.score_first, task.score_second) == ("accuracy", 1.0, 0.5)

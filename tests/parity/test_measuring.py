@@ -16,7 +16,7 @@ from lbx.base.records import Sampling
 from lbx.engine.batching import complete
 from lbx.engine.prompter import Prompter
 from lbx.running import parity
-from lbx.running.parity import Parity, ParityModel, ParityPrompt, built_in_prompts, forced_logits, measure
+from lbx.running.parity import Parity, ParityModel, ParityPrompt, built_in_prompts, compare_models, forced_logits
 from tests.running.engine_parts import scripted
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
@@ -86,8 +86,8 @@ def test_one_model_in_two_formats(gguf: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="needs lbx[hf]")
     loads, prompts = Loads(), short()
     hf = card(tmp_path, "hf", DEMO / "hf")
-    found = measure(prompts, (loads(hf), loads(gguf)), positions=8, folder=tmp_path)
-    *_, whole = parity.by_task(found)
+    found = compare_models(prompts, (loads(hf), loads(gguf)), positions=8, folder=tmp_path)
+    *_, whole = parity.summarise_by_task(found)
     assert (found.same_vocabulary, found.not_compared, loads.most, loads.held) == (True, (), 1, 0)
     assert whole.same_ids == whole.same_prompts == whole.same_outputs == whole.compared == len(prompts)
     assert whole.logits.max_abs < 0.01
@@ -111,8 +111,8 @@ def answer_lengths(path: Path, prompts: Sequence[ParityPrompt]) -> list[int]:
 
 def test_what_a_quantisation_costs(gguf: Path, q4: Path, tmp_path: Path) -> None:
     prompts = short()
-    found = measure(prompts, (Loads()(gguf), Loads()(q4)), positions=8, folder=tmp_path)
-    *tasks, whole = parity.by_task(found)
+    found = compare_models(prompts, (Loads()(gguf), Loads()(q4)), positions=8, folder=tmp_path)
+    *tasks, whole = parity.summarise_by_task(found)
     assert whole.same_ids == whole.compared == len(prompts)
     assert 0.1 < whole.logits.mean_abs < whole.logits.max_abs
     assert 0 < whole.logits.kl < whole.logits.max_kl
@@ -135,7 +135,7 @@ def test_what_a_quantisation_costs(gguf: Path, q4: Path, tmp_path: Path) -> None
 def check_by_hand(found: Parity, first: Path, second: Path) -> None:
     """Each prompt once more, with all logits of both models in memory."""
     rows: dict[Path, dict[int, tuple[list[int], np.ndarray]]] = {first: {}, second: {}}
-    chosen = [*[n for n, one in enumerate(found.prompts) if one.flip][:3], 0]
+    chosen = [*[n for n, one in enumerate(found.prompts) if one.first_difference][:3], 0]
     assert len(chosen) > 1
     for path in (first, second):
         one = Loads()(path)()
@@ -156,17 +156,19 @@ def check_by_hand(found: Parity, first: Path, second: Path) -> None:
         assert measured.logits.mean_abs == pytest.approx(apart.mean(), rel=1e-4)
         assert measured.logits.same_top == int((a.argmax(1) == b.argmax(1))[:9].sum())
         assert measured.same_output == (tokens == others)
-        if measured.flip:
+        if measured.first_difference:
             place = next(n for n, (x, y) in enumerate(zip(tokens, others, strict=False)) if x != y)
-            assert measured.flip.position == place
-            assert measured.flip.gap == pytest.approx(b[place, others[place]] - b[place, tokens[place]], abs=1e-4)
+            assert measured.first_difference.position == place
+            assert measured.first_difference.gap == pytest.approx(
+                b[place, others[place]] - b[place, tokens[place]], abs=1e-4
+            )
 
 
 def test_strangers_are_compared_as_far_as_they_can_be(gguf: Path, tiny: Path, tmp_path: Path) -> None:
     prompts = short()[:6] + [one for one in built_in_prompts() if one.sample and one.sample.length == 1024][:1]
     other = card(tmp_path, "llamacpp", tiny / "tiny.gguf")
-    found = measure(prompts, (Loads()(gguf), Loads()(other)), positions=4, folder=tmp_path)
-    *_, whole = parity.by_task(found)
+    found = compare_models(prompts, (Loads()(gguf), Loads()(other)), positions=4, folder=tmp_path)
+    *_, whole = parity.summarise_by_task(found)
     assert found.same_vocabulary is False
     (reason,) = found.not_compared
     assert "different vocabularies" in reason
@@ -180,18 +182,20 @@ def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
     prompts = short()[:3]
     said = {str(one.key): f"It is {one.sample.references[0]}." for one in prompts if one.sample}
     scripted(tmp_path / "m", said)
-    found = measure(prompts, (Loads()(tmp_path / "m" / "model.toml"), Loads()(gguf)), positions=4, folder=tmp_path)
-    task, _ = parity.by_task(found)
+    found = compare_models(
+        prompts, (Loads()(tmp_path / "m" / "model.toml"), Loads()(gguf)), positions=4, folder=tmp_path
+    )
+    task, _ = parity.summarise_by_task(found)
     assert "the backend scripted of scripted does not return them" in found.not_compared[0]
     assert (task.logits.positions, task.compared, task.score_first) == (0, 3, 1.0)
     assert [one.outputs[0] for one in found.prompts if one.outputs] == list(said.values())
-    same = measure(
+    same = compare_models(
         prompts,
         (Loads()(tmp_path / "m" / "model.toml"), Loads()(tmp_path / "m" / "model.toml")),
         positions=4,
         folder=tmp_path,
     )
-    *_, whole = parity.by_task(same)
+    *_, whole = parity.summarise_by_task(same)
     assert (same.same_vocabulary, whole.same_outputs) == (True, 3)
     assert parity.explain_excess(same, 1.0) == "no logits could be compared"
 
@@ -201,7 +205,7 @@ def test_a_smaller_window_is_fed_the_same_ids(gguf: Path, tmp_path: Path) -> Non
     small = tmp_path / "small.toml"
     small.write_text(f"context_window = 160\n{gguf.read_text()}")
     prompts = [one for one in built_in_prompts() if one.sample and one.sample.length <= 256][:4]
-    found = measure(prompts, (Loads()(gguf), Loads()(small)), positions=4, folder=tmp_path)
+    found = compare_models(prompts, (Loads()(gguf), Loads()(small)), positions=4, folder=tmp_path)
     fitting = [one for one in found.prompts if not one.problem]
     assert [one.same_ids for one in found.prompts] == [True] * 4
     assert 0 < len(fitting) < 4

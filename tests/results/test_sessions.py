@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lbx.options.asking import OF_LENGTH as ALIKE
+from lbx.options.asking import LENGTH_OPTIONS as ALIKE
 from lbx.report.format import render
 from lbx.report.format.table_cells import sheet
 from lbx.report.reports import REPORTS, read_report

@@ -224,7 +224,7 @@ def test_reference_cut_looks_past_the_turns(folded: bool) -> None:
     prompt = Prompt(
         "Read: ", DOCUMENT, " Where?", 1, Truncation.DOCUMENT_MIDDLE, turns=("At the treasure.", "And the sea?")
     )
-    after = prompt.in_one_message.after if folded else prompt.after
+    after = prompt.with_turns_in_text.after if folded else prompt.after
     for left in ("north the treasure", "north south"):
         request = Request(KEY, (), 1, truncated=True, kept=f"Read: {left}{after}")
         assert is_reference_cut(["the treasure"], prompt, request) is ("treasure" not in left)
@@ -298,6 +298,6 @@ def test_a_run_that_is_interrupted_goes_on(tmp_path: Path) -> None:
         assert store.query("SELECT status FROM runs").rows == [("interrupted",)]
         assert store.query("SELECT n FROM task_results").rows == [(2,)]
         outcome = run(store, work)
-        assert (outcome.answered, outcome.failed, outcome.found, outcome.failures) == (2, 1, 2, 1)
+        assert (outcome.answered, outcome.failed, outcome.n_done_before, outcome.failures) == (2, 1, 2, 1)
         assert store.query("SELECT n, official FROM task_scores").rows == [(4, 62.5)]
         assert store.query("SELECT status FROM runs").rows == [("done",)]

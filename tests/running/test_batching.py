@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.engine.batching import BatchFailedError, DecodeBatch, complete_all
-from lbx.engine.model import NEVER_EXTENDS, NO_CROSS_ATTENTION, NO_LIMIT, Extend, MemoryTraits
-from lbx.engine.prefix import common_prefix, is_worth_joining, plan_prefixes
+from lbx.engine.model import NEVER_EXTENDS, NO_CROSS_ATTENTION, NO_LIMIT, MemoryTraits, SequenceExtension
+from lbx.engine.prefix import common_prefix_length, is_worth_joining, plan_prefixes
 from tests.toy import EOS, TOKENIZER, ToyBackend, ToyMemory, alone
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
@@ -56,7 +56,7 @@ def test_shuffling_changes_nothing(prompts: list[list[int]], chance: random.Rand
 
 @given(st.lists(st.integers(0, 2), max_size=9), st.lists(st.integers(0, 2), max_size=9))
 def test_common_prefix(first: list[int], second: list[int]) -> None:
-    n = common_prefix(first, second)
+    n = common_prefix_length(first, second)
     assert first[:n] == second[:n]
     assert n == min(len(first), len(second)) or first[n] != second[n]
 
@@ -110,7 +110,7 @@ def test_answers_are_those_of_one_at_a_time(
     cells = -(-(need + spare) // grain) * grain
     memory = ToyMemory(sequences, cells, step, pass_price=price, grain=grain, follow_limit=NO_LIMIT - 1)
     told: list[int] = []
-    batch, found = run_batch(memory, requests, on_tokens=told.append, answers=answers)
+    batch, found = run_batch(memory, requests, on_tokens=told.append, max_answers=answers)
     assert batch.prompt_tokens == batch.plan.computed_tokens
     assert memory.computed == batch.prompt_tokens + sum(c.output_tokens for c in found.values()) - uncounted(found)
     assert told == [sum(len(item.tokens) for item in items) for items in memory.passes]
@@ -205,7 +205,7 @@ def test_shuffled_requests_take_the_same_passes(
 ) -> None:
     need = max(map(len, prompts)) + 5
 
-    def passes(given_prompts: Sequence[Sequence[int]]) -> list[tuple[Extend, ...]]:
+    def passes(given_prompts: Sequence[Sequence[int]]) -> list[tuple[SequenceExtension, ...]]:
         memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare, pass_price=100)
         requests = [request(n, prompt, 5) for n, prompt in enumerate(given_prompts)]
         run_batch(memory, requests)
@@ -402,7 +402,7 @@ class HalfTheRoom(ToyMemory):
 
     room: int = 3
 
-    def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
+    def extend(self, items: Sequence[SequenceExtension]) -> list[np.ndarray | None]:
         if len(items) > self.room:
             raise BackendError("out of memory")
         return super().extend(items)

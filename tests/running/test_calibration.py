@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lbx.base.records import Request, SampleKey
-from lbx.engine.model import NEVER_EXTENDS, BackendInfo, Extend
+from lbx.engine.model import NEVER_EXTENDS, BackendInfo, SequenceExtension
 from lbx.running.forecast import estimate
 from lbx.running.forecast.estimate import calibrate, decode_capacity_of
 from lbx.running.forecast.run_plan import RunPlan, TaskPlan
@@ -38,7 +38,7 @@ class TimedMemory(ToyMemory):
         self._price = price
         self.begun: list[int] = []  # how long sequences were that several tokens followed
 
-    def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
+    def extend(self, items: Sequence[SequenceExtension]) -> list[np.ndarray | None]:
         before = self.used_cells
         self.begun += [self.length(item.sequence) for item in items if len(item.tokens) > 1]
         tokens = sum(len(item.tokens) for item in items)
@@ -104,10 +104,10 @@ def test_prices_of_a_memory_of_sequences(clock: Clock) -> None:
     costs = calibrate(backend, plan(), batching=True)
     assert costs is not None
     assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
-    assert costs.seen_s == pytest.approx(SEEN_S, rel=0.02)
+    assert costs.attended_s == pytest.approx(SEEN_S, rel=0.02)
     assert costs.step_s == pytest.approx(STEP_S, rel=0.05)
     assert costs.answer_s == pytest.approx(ANSWER_S, rel=0.05)
-    assert costs.answer_seen_s == pytest.approx(ANSWER_SEEN_S, rel=0.05)
+    assert costs.answer_attended_s == pytest.approx(ANSWER_SEEN_S, rel=0.05)
     assert memory.used_cells == 0, "nothing is left behind"
     assert clock.now < 1.5 * estimate.SECONDS
     assert f"calibration of {clock.now:.0f} s" in costs.basis
@@ -145,7 +145,7 @@ def test_a_model_with_time_for_little_is_taken_at_its_first_tokens(clock: Clock)
     costs = calibrate(TimedBackend(clock, memory), plan(), batching=True)
     assert costs is not None
     assert memory.computed == 16 + 2, "and two steps"
-    assert costs.seen_s == pytest.approx(costs.token_s / 5000), "the slope is not to be seen so near the start"
+    assert costs.attended_s == pytest.approx(costs.token_s / 5000), "the slope is not to be seen so near the start"
     assert costs.answers == {}
 
 
@@ -165,10 +165,10 @@ def test_prices_without_batches(
     assert costs is not None
     assert caplog.messages == ["Measuring the model's speed: at most 3 s, or 2% of the run's time."]
     assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
-    assert costs.seen_s == pytest.approx(SEEN_S, rel=0.05)
+    assert costs.attended_s == pytest.approx(SEEN_S, rel=0.05)
     assert costs.step_s + costs.answer_s == pytest.approx(STEP_S + ANSWER_S, rel=0.05)
     capacity = decode_capacity_of(backend, batching=batching)
-    assert (capacity.answers, capacity.step) == room
+    assert (capacity.max_answers, capacity.step) == room
     assert not limits or not any(memory.begun), "no prompt follows another"
 
 

@@ -24,12 +24,12 @@ from lbx.base.resources import visible_gpus
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import RunSettings, RunSpec
 from lbx.options.selection import EVERYTHING
-from lbx.running.jobs import Agenda, Job, JobSize, make_jobs
+from lbx.running.jobs import Job, JobSize, RunQuestions, make_jobs
 from lbx.running.plan import use_one_share
 from lbx.running.preparing import prepare_worker
 from lbx.running.resolved_run import ResolvedRun
 from lbx.running.workers import pool as devices
-from lbx.running.workers.pool import WorkerPool, share_out
+from lbx.running.workers.pool import WorkerPool, divide_machine
 from tests.profiles import kills
 from tests.running.crew_calls import boom, loaded, names_of
 from tests.running.engine_parts import scripted, v2_bundle, v2_row
@@ -44,8 +44,8 @@ def v2(root: Path, documents: int = 40) -> Bundle:
     return v2_bundle(root, rows)
 
 
-def agenda(bundle: Bundle, **settings: int) -> Agenda:
-    return Agenda(bundle, [TASK], BENCHMARKS, RunSettings(**settings))  # type: ignore[arg-type]
+def questions_of(bundle: Bundle, **settings: int) -> RunQuestions:
+    return RunQuestions(bundle, [TASK], BENCHMARKS, RunSettings(**settings))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return v2(tmp_path_factory.mktemp("bundle"))
 
 
-def jobs_of(agendas: Sequence[Agenda], done: Sequence[set[SampleKey]], size: JobSize) -> list[Job]:
-    return list(make_jobs(agendas, done, size))
+def jobs_of(run_questions: Sequence[RunQuestions], done: Sequence[set[SampleKey]], size: JobSize) -> list[Job]:
+    return list(make_jobs(run_questions, done, size))
 
 
 def asked(jobs: Sequence[Job]) -> Counter[tuple[int, SampleKey]]:
@@ -70,11 +70,11 @@ def asked(jobs: Sequence[Job]) -> Counter[tuple[int, SampleKey]]:
 def test_every_question_is_in_one_job_and_no_document_in_two(
     bundle: Bundle, questions: int, characters: int, iterations: int, seed: int
 ) -> None:
-    agendas = [agenda(bundle, iterations=iterations), agenda(bundle, iterations=2)]
+    run_questions = [questions_of(bundle, iterations=iterations), questions_of(bundle, iterations=2)]
     chance = random.Random(seed)
     keys = [SampleKey(TASK.benchmark, TASK.name, f"q{n}", i) for n in range(QUESTIONS) for i in range(2)]
     done = [set(chance.sample(keys, 50)), set(chance.sample(keys, 50))]
-    jobs = jobs_of(agendas, done, JobSize(questions, characters))
+    jobs = jobs_of(run_questions, done, JobSize(questions, characters))
     wanted = {
         (run, SampleKey(TASK.benchmark, TASK.name, f"q{number}", iteration))
         for run, times in enumerate((iterations, 2))
@@ -90,8 +90,8 @@ def test_every_question_is_in_one_job_and_no_document_in_two(
 
 def test_a_job_ends_within_a_document_that_has_too_many_questions(bundle: Bundle) -> None:
     """Hundreds of prompts of one long document would take gigabytes while they wait."""
-    whole = jobs_of([agenda(bundle)], [set()], JobSize(1, 1))
-    parts = jobs_of([agenda(bundle)], [set()], JobSize(1, 1, most_characters=1))
+    whole = jobs_of([questions_of(bundle)], [set()], JobSize(1, 1))
+    parts = jobs_of([questions_of(bundle)], [set()], JobSize(1, 1, most_characters=1))
     assert max(map(len, whole)) > 1
     assert {len(job) for job in parts} == {1}
     assert asked(parts) == asked(whole)
@@ -100,7 +100,7 @@ def test_a_job_ends_within_a_document_that_has_too_many_questions(bundle: Bundle
 def test_what_is_done_is_told(bundle: Bundle) -> None:
     done = {SampleKey(TASK.benchmark, TASK.name, f"q{number}") for number in range(7)}
     told: list[int] = []
-    list(make_jobs([agenda(bundle)], [done], JobSize(), told.append))
+    list(make_jobs([questions_of(bundle)], [done], JobSize(), told.append))
     assert told == [0] * 7
 
 
@@ -118,19 +118,19 @@ def test_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(devices, "_nodes", lambda: [(0, [0, 1, 4, 5]), (1, [2, 3, 6, 7])])
     monkeypatch.setattr(devices, "_physical_core", lambda cpu: cpu % 4)
-    assert [share.cores for share in share_out(2)] == [(0, 4, 1, 5), (2, 6, 3, 7)]
-    assert [share.cores for share in share_out(4)] == [(0, 4), (1, 5), (2, 6), (3, 7)]
-    assert [len(share.cores) for share in share_out(3)] == [2, 3, 3]
-    assert {share.cores for share in share_out(16)} == {(cpu,) for cpu in range(8)}
+    assert [share.cores for share in divide_machine(2)] == [(0, 4, 1, 5), (2, 6, 3, 7)]
+    assert [share.cores for share in divide_machine(4)] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert [len(share.cores) for share in divide_machine(3)] == [2, 3, 3]
+    assert {share.cores for share in divide_machine(16)} == {(cpu,) for cpu in range(8)}
 
 
 def test_workers_share_what_a_quota_grants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "6")
-    shares = share_out(4)
+    shares = divide_machine(4)
     assert [len(share.cores) for share in shares] == [16] * 4
     assert [share.cpu_count for share in shares] == [1, 2, 1, 2]
-    assert {share.cpu_count for share in share_out(16)} == {1}
+    assert {share.cpu_count for share in divide_machine(16)} == {1}
     with use_one_share(4):
         assert thread_count(0) == 1
     assert thread_count(0) == 6
@@ -145,7 +145,7 @@ def gpu_environments(monkeypatch: pytest.MonkeyPatch, workers: int, **lists: str
         monkeypatch.delenv(name, raising=False)
     for name, value in lists.items():
         monkeypatch.setenv(name, value)
-    environments = (share.environment for share in share_out(workers))
+    environments = (share.environment for share in divide_machine(workers))
     return [{name: value for name, value in one.items() if name.endswith("_DEVICES")} for one in environments]
 
 
@@ -200,7 +200,7 @@ def test_a_list_of_gpus_is_read_as_torch_reads_it(listed: str, monkeypatch: pyte
 
 def test_this_machine_can_be_dealt_out() -> None:
     cores = sorted(os.sched_getaffinity(0))
-    assert sorted(core for share in share_out(len(cores)) for core in share.cores) == cores
+    assert sorted(core for share in divide_machine(len(cores)) for core in share.cores) == cores
 
 
 # --- errors that travel
@@ -228,7 +228,7 @@ def crew(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def ask_all(pool: WorkerPool, bundle: Bundle, size: JobSize | None = None, count: Any = lambda _: None) -> Any:
-    return pool.ask(make_jobs([agenda(bundle)], [set()], size or JobSize()), count)
+    return pool.ask(make_jobs([questions_of(bundle)], [set()], size or JobSize()), count)
 
 
 def order(bundle: Bundle, folder: Path, answers: dict[str, object]) -> ResolvedRun:

@@ -11,7 +11,7 @@ import pytest
 
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import DecodeBatch
-from lbx.engine.model import Extend
+from lbx.engine.model import SequenceExtension
 from lbx.engine.prefix import DecodeCapacity, decode_capacity, plan_prefixes
 from lbx.results.file.sessions import History
 from lbx.running.forecast.estimate import Costs, costs_from, estimate
@@ -19,7 +19,14 @@ from lbx.running.forecast.run_plan import PrefixOrder, RunPlan, TaskPlan
 from tests.toy import EOS, TOKENIZER, ToyMemory
 
 PRICES = Costs(
-    token_s=0.01, seen_s=1e-5, step_s=0.02, answer_s=0.005, answer_seen_s=1e-5, wall_factor=1.0, answers={}, basis="us"
+    token_s=0.01,
+    attended_s=1e-5,
+    step_s=0.02,
+    answer_s=0.005,
+    answer_attended_s=1e-5,
+    wall_factor=1.0,
+    answers={},
+    basis="us",
 )
 TASK = "toy/task"
 
@@ -65,15 +72,15 @@ class PricedMemory(ToyMemory):
         super().__init__(**limits)
         self.seconds = 0.0
 
-    def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
+    def extend(self, items: Sequence[SequenceExtension]) -> list[np.ndarray | None]:
         prompts = sum(len(item.tokens) for item in items if len(item.tokens) > 1 or not item.wants_logits)
         answers = sum(1 for item in items if len(item.tokens) == 1 and item.wants_logits)
         found = super().extend(items)
         used = self.used_cells
         if prompts:
-            self.seconds += (prompts + answers) * (PRICES.token_s + PRICES.seen_s * used)
+            self.seconds += (prompts + answers) * (PRICES.token_s + PRICES.attended_s * used)
         else:
-            self.seconds += PRICES.step_s + answers * (PRICES.answer_s + PRICES.answer_seen_s * used)
+            self.seconds += PRICES.step_s + answers * (PRICES.answer_s + PRICES.answer_attended_s * used)
         return found
 
 
@@ -128,14 +135,14 @@ def test_equal_prompts_cost_a_token_each() -> None:
 
 def history_of(plan: RunPlan, tokens: int, **changes: object) -> History:
     """History of a session that answered a plan by ``PRICES``, one prompt after the other."""
-    (walk,) = plan.walks
+    (walk,) = plan.prefix_orders
     prefill, decode = [], []
     for length, kept in zip(walk.length.tolist(), walk.reused_tokens.tolist(), strict=True):
         new = length - kept
         read = new * (kept + new / 2)
-        prefill.append((PRICES.token_s * new + PRICES.seen_s * read, new, read))
+        prefill.append((PRICES.token_s * new + PRICES.attended_s * read, new, read))
         seen = tokens * (length + tokens / 2)
-        decode.append((PRICES.answer_s * tokens + PRICES.answer_seen_s * seen, tokens, seen))
+        decode.append((PRICES.answer_s * tokens + PRICES.answer_attended_s * seen, tokens, seen))
     prefill_s, decode_s = sum(row[0] for row in prefill), sum(row[0] for row in decode)
     history = History(
         [("r1", 1)], prefill_s, decode_s, 2 * (prefill_s + decode_s), prefill, decode,
@@ -150,12 +157,12 @@ ROOM = DecodeCapacity(8, 1_000_000, 10_000, 64)
 def test_costs_of_earlier_sessions() -> None:
     history = history_of(plan_of([[n] * 100 * n for n in range(1, 9)], 30), 30, sessions=[("r1", 2), ("r1", 1)])
     costs = costs_from(history, {TASK: 7.0})
-    assert (costs.token_s, costs.seen_s) == pytest.approx((PRICES.token_s, PRICES.seen_s))
-    assert (costs.answer_s, costs.answer_seen_s) == pytest.approx((PRICES.answer_s, PRICES.answer_seen_s))
+    assert (costs.token_s, costs.attended_s) == pytest.approx((PRICES.token_s, PRICES.attended_s))
+    assert (costs.answer_s, costs.answer_attended_s) == pytest.approx((PRICES.answer_s, PRICES.answer_attended_s))
     assert (costs.step_s, costs.basis) == (0.0, "session 2 of r1 and 1 earlier")
     found = estimate(plan_of([[1] * 10], 100), costs, ROOM)
     assert found.answer_tokens == {TASK: 7}
-    assert found.decode_s == pytest.approx(7 * (PRICES.answer_s + PRICES.answer_seen_s * 13.5))
+    assert found.decode_s == pytest.approx(7 * (PRICES.answer_s + PRICES.answer_attended_s * 13.5))
 
 
 def test_fixed_cost_of_a_short_session_is_no_factor_of_a_long_run() -> None:
@@ -206,4 +213,4 @@ def test_a_session_without_answers_has_no_rate_of_answering() -> None:
     history = history_of(plan_of([[1] * 100], 0), 0)
     costs = costs_from(history, {})
     assert costs.token_s > 0
-    assert (costs.answer_s, costs.answer_seen_s) == (0.0, 0.0)
+    assert (costs.answer_s, costs.answer_attended_s) == (0.0, 0.0)

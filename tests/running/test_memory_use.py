@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lbx.engine.model import BackendInfo
-from lbx.running.forecast import outlook
-from lbx.running.forecast.outlook import (
+from lbx.running.forecast import run_forecast
+from lbx.running.forecast.run_forecast import (
     FreeMemory,
     GpuMemory,
     gpu_memory,
@@ -96,7 +96,7 @@ def test_a_gpu_as_its_tool_says(
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n{says}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(outlook, "_nvidia_smi", lambda: str(program))
+    monkeypatch.setattr(run_forecast, "_nvidia_smi", lambda: str(program))
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:

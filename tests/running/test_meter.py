@@ -8,9 +8,9 @@ import pytest
 
 from lbx.results import GenerationRow
 from lbx.running.forecast.estimate import TimeEstimate
-from lbx.running.forecast.outlook import MemoryFit, Outlook
+from lbx.running.forecast.run_forecast import Forecast, MemoryFit
 from lbx.running.forecast.run_plan import TaskPlan
-from lbx.running.watching import RunMeter
+from lbx.running.monitor import ProgressTracker
 
 FIT = MemoryFit("RAM", None, None, 0, 1, 1, None, 4096)
 TASKS = [
@@ -40,12 +40,12 @@ def row(task: str = "long", run: str = "r1", **values: object) -> GenerationRow:
     return GenerationRow(run, "b", task, "s", 0, **(figures | values))
 
 
-def outlook(time: TimeEstimate | None = TIME) -> Outlook:
-    return Outlook([TASKS], FIT, time, 0.0)
+def forecast(time: TimeEstimate | None = TIME) -> Forecast:
+    return Forecast([TASKS], FIT, time, 0.0)
 
 
 def test_a_run_that_goes_as_estimated(clock: Clock) -> None:
-    meter = RunMeter(outlook(), 20, clock)
+    meter = ProgressTracker(forecast(), 20, clock)
     assert (meter.fraction, meter.left_s()) == (0.0, pytest.approx(100.0))
     for _ in range(5):
         clock.now += 10 * (500 * 0.01 + 100 * 40 / 1_100) / 10
@@ -58,7 +58,7 @@ def test_a_run_that_goes_as_estimated(clock: Clock) -> None:
 
 def test_a_second_prompt_is_no_progress(clock: Clock) -> None:
     """A plan counts a question's first prompt: what the second takes may hang on the first one's answer."""
-    meter = RunMeter(outlook(), 20, clock)
+    meter = ProgressTracker(forecast(), 20, clock)
     for _ in range(5):
         meter.count_sample(row(prompt_tokens=1_500, steps=[{"prompt_tokens": 900}]))
     assert (meter.prompt_tokens, meter.fraction) == (4_500, 0.45)
@@ -66,7 +66,7 @@ def test_a_second_prompt_is_no_progress(clock: Clock) -> None:
 
 
 def test_a_server_counts_tokens_where_lbx_counted_characters(clock: Clock) -> None:
-    meter = RunMeter(dataclasses.replace(outlook(), in_characters=True), 20, clock)
+    meter = ProgressTracker(dataclasses.replace(forecast(), in_characters=True), 20, clock)
     for _ in range(10):
         clock.now += 1
         meter.count_sample(row(prompt_tokens=225))
@@ -74,7 +74,7 @@ def test_a_server_counts_tokens_where_lbx_counted_characters(clock: Clock) -> No
 
 
 def test_the_pace_seen_corrects_the_estimate(clock: Clock) -> None:
-    meter = RunMeter(outlook(), 20, clock)
+    meter = ProgressTracker(forecast(), 20, clock)
     clock.now += 60.0
     meter.count_tokens(3_000)  # 30 s by the estimate
     left = meter.left_s()
@@ -82,7 +82,7 @@ def test_the_pace_seen_corrects_the_estimate(clock: Clock) -> None:
 
 
 def test_answers_shorter_than_they_may_be_shorten_the_rest(clock: Clock) -> None:
-    meter = RunMeter(outlook(), 20, clock)
+    meter = ProgressTracker(forecast(), 20, clock)
     before = meter.left_s()
     for _ in range(4):
         meter.count_sample(row(output_tokens=10, cached_tokens=900))
@@ -91,7 +91,7 @@ def test_answers_shorter_than_they_may_be_shorten_the_rest(clock: Clock) -> None
 
 
 def test_tokens_per_second_are_those_of_the_last_minute(clock: Clock) -> None:
-    meter = RunMeter(outlook(), 20, clock)
+    meter = ProgressTracker(forecast(), 20, clock)
     for _ in range(60):
         clock.now += 2.0
         meter.count_tokens(10)
@@ -102,7 +102,7 @@ def test_tokens_per_second_are_those_of_the_last_minute(clock: Clock) -> None:
 
 
 def test_without_a_plan_samples_are_counted(clock: Clock) -> None:
-    meter = RunMeter(None, 12, clock)
+    meter = ProgressTracker(None, 12, clock)
     assert meter.left_s() is None
     for _ in range(4):
         meter.count_sample(None)
@@ -116,21 +116,21 @@ def test_without_a_plan_samples_are_counted(clock: Clock) -> None:
 
 
 def test_without_an_estimate_tokens_are_counted(clock: Clock) -> None:
-    meter = RunMeter(outlook(None), 20, clock)
+    meter = ProgressTracker(forecast(None), 20, clock)
     clock.now += 10.0
     meter.count_tokens(710)
     assert meter.left_s() == pytest.approx(10.0 * (6_000 + 1_100 - 710) / 710)
 
 
 def test_nothing_left(clock: Clock) -> None:
-    meter = RunMeter(Outlook([[TaskPlan("b/long")]], FIT, None, 0.0), 3, clock)
+    meter = ProgressTracker(Forecast([[TaskPlan("b/long")]], FIT, None, 0.0), 3, clock)
     for _ in range(3):
         meter.count_sample(None)
     assert (meter.fraction, meter.left_s()) == (1.0, 0.0)
 
 
 def test_runs_made_together_are_kept_apart(clock: Clock) -> None:
-    meter = RunMeter(outlook(), 20, clock)
+    meter = ProgressTracker(forecast(), 20, clock)
     meter.count_sample(row())
     meter.count_sample(row(run="r2", output_tokens=7))
     assert (meter.runs["r1"].output_tokens, meter.runs["r2"].output_tokens) == (100, 7)

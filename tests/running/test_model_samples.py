@@ -15,10 +15,10 @@ from lbx.benchmarks.registry import BENCHMARKS, all_tasks, select
 from lbx.opinions.rating_sets import documents, make_rating_set
 from lbx.options.run_spec import RunSpec
 from lbx.results import Store
+from lbx.running.execution import run
 from lbx.running.models import load_model_tokenizer
 from lbx.running.plan import plan_each
 from lbx.running.preparing import resolve
-from lbx.running.running import run
 from lbx.running.sent_prompts import prompts
 from lbx.running.sharding import plan_shards
 from lbx.web.browsing import BrowsingPages
@@ -125,9 +125,9 @@ def test_gguf_and_folder_make_samples_of_the_same_texts(bundle: Path, demo_gguf:
 
 def test_a_plan_counts_each_models_samples(bundle: Path, scripted: Path) -> None:
     pytest.importorskip("transformers", reason="needs lbx[hf]")
-    outlooks = list(plan_each(spec(bundle, scripted, f"{NAME}/count_128"), [str(HF)], measure_speed=False))
-    assert [outlook.total.samples for outlook in outlooks[:2]] == [SAMPLES] * 2
-    assert all(115 <= outlook.total.longest <= 128 for outlook in outlooks), [o.total.longest for o in outlooks]
+    forecasts = list(plan_each(spec(bundle, scripted, f"{NAME}/count_128"), [str(HF)], measure_speed=False))
+    assert [forecast.total.samples for forecast in forecasts[:2]] == [SAMPLES] * 2
+    assert all(115 <= forecast.total.longest <= 128 for forecast in forecasts), [o.total.longest for o in forecasts]
 
 
 def test_samples_can_be_chosen_and_sharded(bundle: Path, scripted: Path, tmp_path: Path) -> None:

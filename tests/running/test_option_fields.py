@@ -18,9 +18,9 @@ from lbx.cli.loading import CommandSpec, SpecValues
 from lbx.cli.main import COMMANDS, load_command
 from lbx.cli.spec_options import SpecOptions
 from lbx.opinions.judge_spec import JudgeSpec
-from lbx.options.asking import ASKING, MODES, OF_LENGTH, view_labels
+from lbx.options.asking import ASKING, LENGTH_OPTIONS, MODES, view_labels
 from lbx.options.option import CardOption, Option, fields_of
-from lbx.options.run_spec import ChoosingOptions, RunSettings, RunSpec
+from lbx.options.run_spec import InputOptions, RunSettings, RunSpec
 
 GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}
 
@@ -69,9 +69,9 @@ def test_a_judge_has_its_own_options_and_those_that_say_so() -> None:
 
 def test_no_option_is_declared_twice() -> None:
     for cls in (RunSpec, RunSettings):
-        assert not (ASKING.keys() | ChoosingOptions.__annotations__.keys()) & cls.__annotations__.keys()
+        assert not (ASKING.keys() | InputOptions.__annotations__.keys()) & cls.__annotations__.keys()
     assert ASKING.keys() < {field.name for field in fields(RunSettings)}
-    assert {*MODES} < ASKING.keys() >= {*OF_LENGTH}
+    assert {*MODES} < ASKING.keys() >= {*LENGTH_OPTIONS}
 
 
 def test_the_same_option_of_several_commands_is_one_declaration() -> None:
@@ -156,7 +156,7 @@ def test_options_of_cards_are_fields_with_their_checks(backend: str) -> None:
         wrong: list[tuple[object, str]] = []
         if field.minimum is not None:
             wrong += [(field.minimum - 1, f"{name} must be at least {field.minimum}")]
-            wrong += [(2**31, f"{name} must be at most ")] if field.kind is int else []
+            wrong += [(2**31, f"{name} must be at most ")] if field.value_type is int else []
         if field.option.choices:
             wrong.append(("x", f"{name} must be .*{field.option.choices[-1]}, not 'x'"))
         for value, said in wrong:

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.engine.prefix import pack, plan_prefixes
+from lbx.engine.prefix import pack_tokens, plan_prefixes
 from lbx.options.run_spec import RetrievalOptions, RunSettings
 from lbx.options.selection import EVERYTHING
 from lbx.results import Store
 from lbx.running.forecast.run_plan import TaskPlan, make_plan
 from lbx.running.jobs import JobSize, Work
-from lbx.running.retrieving import Finder, StoredChunks, retrieve_all
+from lbx.running.retrieving import ChunkFinder, StoredChunks, retrieve_all
 from tests.running.engine_parts import (
     longbench_bundle,
     longbench_row,
@@ -100,7 +100,7 @@ def test_retrieved_chunks_are_planned_too(tmp_path: Path) -> None:
     bundle = bundle_of("longbench_v2", tmp_path / "bundle")
     (task,) = BENCHMARKS["longbench_v2"].tasks(bundle)
     _, backend = scripted(tmp_path / "model", {"*": "x"})
-    finder, four = Finder(bundle, RetrievalOptions(rag=2, chunk_words=12)), EVERYTHING.first([task], 4)
+    finder, four = ChunkFinder(bundle, RetrievalOptions(rag=2, chunk_words=12)), EVERYTHING.first([task], 4)
     with Store(tmp_path / "results.duckdb") as store:
         retrieve_all(store, finder, bundle, [(BENCHMARKS["longbench_v2"], task)], selection=four)
         work = make_work(bundle, [task], backend, RunSettings(rag=2), selection=four, chunks=finder.find)
@@ -115,7 +115,7 @@ def test_distinct_tokens_are_the_prefix_tree(prompts: list[list[int]], chance: r
     tree = {tuple(prompt[: n + 1]) for prompt in prompts for n in range(len(prompt))}
     assert plan_prefixes(prompts).tree_tokens == len(tree)
     chance.shuffle(prompts)
-    plan = plan_prefixes([pack(prompt) for prompt in prompts])
+    plan = plan_prefixes([pack_tokens(prompt) for prompt in prompts])
     assert plan.tree_tokens == len(tree) == sum(branch.length - branch.shared_with_previous for branch in plan.branches)
 
 
@@ -134,7 +134,7 @@ def test_iterations_and_documents_share(work: Work) -> None:
     (task,) = plan.tasks
     assert task.samples == 36
     assert task.shared_factor > 6
-    (walk,) = plan.walks
+    (walk,) = plan.prefix_orders
     assert int((walk.length - walk.reused_tokens).sum()) == task.distinct_tokens + 24, (
         "each answer again takes a prompt's end"
     )
@@ -148,7 +148,7 @@ def test_pieces_share_nothing_with_each_other(work: Work) -> None:
     """As the run, which computes them one after the other."""
     whole = make_plan([work]).total
     plan = make_plan([work], size=JobSize(questions=1))
-    assert len(plan.walks) == 4, "a piece ends with its document"
+    assert len(plan.prefix_orders) == 4, "a piece ends with its document"
     assert plan.total.prompt_tokens == whole.prompt_tokens
     assert 0 < plan.total.distinct_tokens - whole.distinct_tokens < 4 * len("Document 0. ")
 
@@ -175,10 +175,10 @@ def test_what_a_memory_reads_afresh_is_not_counted_as_shared(work: Work) -> None
     """Tokens of long ends follow singly in some memories: there they share nothing, however much is common."""
     shared, afresh = make_plan([work], follow_limit=600), make_plan([work], follow_limit=1)
     assert afresh.total == shared.total == make_plan([work]).total, "the prefix tree is the same"
-    assert int(shared.walks[0].reused_tokens.sum()) > 0
-    kept, length = afresh.walks[0].reused_tokens, afresh.walks[0].length
+    assert int(shared.prefix_orders[0].reused_tokens.sum()) > 0
+    kept, length = afresh.prefix_orders[0].reused_tokens, afresh.prefix_orders[0].length
     assert set(kept.tolist()) <= {0, *(length - 1).tolist()}, "but what equal prompts have in common"
-    assert kept.sum() < shared.walks[0].reused_tokens.sum()
+    assert kept.sum() < shared.prefix_orders[0].reused_tokens.sum()
 
 
 def test_runs_that_are_made_together_share(work: Work) -> None:

@@ -24,7 +24,7 @@ from lbx.options.run_spec import RetrievalOptions, RunSettings
 from lbx.options.selection import EVERYTHING
 from lbx.results import Store
 from lbx.results.file.caches import find_chunks
-from lbx.running.retrieving import Finder, StoredChunks, retrieve_all, rules_of
+from lbx.running.retrieving import ChunkFinder, StoredChunks, common_retrieval_rules, retrieve_all
 from tests.running.engine_parts import longbench_bundle, longbench_row, make_work, run, scripted, v2_bundle, v2_row
 
 V2 = LongBenchV2()
@@ -50,7 +50,7 @@ class Letters:
         self.closed = True
 
 
-class Counting(Finder):
+class Counting(ChunkFinder):
     """Counts what it is asked, and fails at one of them."""
 
     def __init__(self, bundle: Bundle, best: int, words: int, fail_at: int | None = None) -> None:
@@ -79,7 +79,7 @@ def questions(folder: Path, count: int) -> tuple[Bundle, list[tuple[Benchmark, T
 
 def test_what_is_found_is_kept_and_comes_back_in_document_order(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 3)
-    finder, seen = Finder(bundle, RetrievalOptions(rag=4, chunk_words=10)), []
+    finder, seen = ChunkFinder(bundle, RetrievalOptions(rag=4, chunk_words=10)), []
     retrieve_all(store, finder, bundle, tasks, progress=lambda *state: seen.append(state))
     assert seen == [("longbench_v2/mcq", done, 3) for done in (1, 2, 3)]
     for sample in samples:
@@ -127,7 +127,7 @@ def test_more_samples_than_the_task_was_said_to_have(tmp_path: Path, store: Stor
     for samples in (2, 9):
         retrieve_all(
             store,
-            Finder(bundle, RetrievalOptions(rag=samples, chunk_words=10)),
+            ChunkFinder(bundle, RetrievalOptions(rag=samples, chunk_words=10)),
             bundle,
             [(V2, Task(V2.name, task.name, (), samples))],
         )
@@ -140,7 +140,7 @@ def test_more_samples_than_the_task_was_said_to_have(tmp_path: Path, store: Stor
 def test_an_empty_document_has_no_chunks(tmp_path: Path, store: Store) -> None:
     bundle = v2_bundle(tmp_path / "bundle", [v2_row(0, context=""), v2_row(1)])
     (task,) = V2.tasks(bundle)
-    finder = Finder(bundle, RetrievalOptions(rag=2, chunk_words=10))
+    finder = ChunkFinder(bundle, RetrievalOptions(rag=2, chunk_words=10))
     retrieve_all(store, finder, bundle, [(V2, task)])
     empty, full = V2.samples(bundle, task.name)
     assert StoredChunks(store, finder.name)(V2, empty) == ()
@@ -150,11 +150,11 @@ def test_an_empty_document_has_no_chunks(tmp_path: Path, store: Store) -> None:
 def test_names_tell_settings_apart(tmp_path: Path) -> None:
     model, bundle = Letters(), v2_bundle(tmp_path / "bundle", [v2_row(0)])
     names = [
-        Finder(bundle, RetrievalOptions(rag=3)).name,
-        Finder(bundle, RetrievalOptions(rag=7)).name,
-        Finder(bundle, RetrievalOptions(rag=3, chunk_words=200)).name,
-        Finder(bundle, RetrievalOptions(rag=3, retriever="letters"), model).name,
-        Finder(bundle, RetrievalOptions(rag=3, retriever="letters", chunk_words=500), model).name,
+        ChunkFinder(bundle, RetrievalOptions(rag=3)).name,
+        ChunkFinder(bundle, RetrievalOptions(rag=7)).name,
+        ChunkFinder(bundle, RetrievalOptions(rag=3, chunk_words=200)).name,
+        ChunkFinder(bundle, RetrievalOptions(rag=3, retriever="letters"), model).name,
+        ChunkFinder(bundle, RetrievalOptions(rag=3, retriever="letters", chunk_words=500), model).name,
     ]
     assert names[0] == "bm25/500 words, best 3"
     assert names[3] == "embedding:letters:0123456789ab/200 words, best 3"
@@ -164,15 +164,19 @@ def test_names_tell_settings_apart(tmp_path: Path) -> None:
 def test_families_that_retrieve_differently_are_asked_apart() -> None:
     one, two, leval = (BENCHMARKS[name] for name in ("longbench", "longbench_v2", "leval"))
     plain = RetrievalRules()
-    assert rules_of([one], RetrievalOptions(rag=3)) == rules_of([one, two], RetrievalOptions(rag=3)) == plain
-    assert rules_of([leval, leval], RetrievalOptions(rag=3)) == leval.protocol.retrieval
-    assert rules_of([one, leval], RetrievalOptions(rag=3, retriever="letters", chunk_words=9)) == plain
+    assert (
+        common_retrieval_rules([one], RetrievalOptions(rag=3))
+        == common_retrieval_rules([one, two], RetrievalOptions(rag=3))
+        == plain
+    )
+    assert common_retrieval_rules([leval, leval], RetrievalOptions(rag=3)) == leval.protocol.retrieval
+    assert common_retrieval_rules([one, leval], RetrievalOptions(rag=3, retriever="letters", chunk_words=9)) == plain
     for families, how in (
         ([one, leval], RetrievalOptions(rag=3)),
         ([one, two], RetrievalOptions(rag=3, chunk_tokens=128)),
     ):
         with pytest.raises(UsageError, match="use different chunks and rankings"):
-            rules_of(families, how)
+            common_retrieval_rules(families, how)
     with pytest.raises(UsageError, match="both set the size"):
         RetrievalOptions(rag=3, chunk_words=5, chunk_tokens=5)
 
@@ -192,11 +196,11 @@ def test_chunks_of_tokens(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 2)
     rules = V2.protocol.retrieval
     with pytest.raises(BundleError, match="lacks zai-org/glm-4-9b-chat-hf") as caught:
-        Finder(bundle, RetrievalOptions(rag=2, chunk_tokens=16), rules=rules)
+        ChunkFinder(bundle, RetrievalOptions(rag=2, chunk_tokens=16), rules=rules)
     assert caught.value.command == "lbx bundle bundle/longbench_v2_retrieval.toml"
     with pytest.raises(UsageError, match="their chunks are measured in words"):
-        Finder(bundle, RetrievalOptions(rag=2, chunk_tokens=16))
-    finder = Finder(with_tokenizer(bundle, rules.tokenizer), RetrievalOptions(rag=2, chunk_tokens=16), rules=rules)
+        ChunkFinder(bundle, RetrievalOptions(rag=2, chunk_tokens=16))
+    finder = ChunkFinder(with_tokenizer(bundle, rules.tokenizer), RetrievalOptions(rag=2, chunk_tokens=16), rules=rules)
     assert re.fullmatch(r"bm25/16 tokens of glm-4-9b-chat-hf:[0-9a-f]{12}, best 2", finder.name)
     retrieve_all(store, finder, bundle, tasks)
     counts = ChunkTokenizer(DEMO_TOKENIZER).counts
@@ -212,7 +216,7 @@ def test_l_eval_has_chunks_and_bm25_of_its_own(tmp_path: Path) -> None:
     rules = BENCHMARKS["leval"].protocol.retrieval
     bundle = with_tokenizer(v2_bundle(tmp_path / "bundle", [v2_row(0)]), rules.tokenizer)
     names = {
-        how: Finder(bundle, how, rules=rules).name
+        how: ChunkFinder(bundle, how, rules=rules).name
         for how in (
             RetrievalOptions(rag=4),
             RetrievalOptions(rag=4, chunk_tokens=64),
@@ -228,13 +232,13 @@ def test_l_eval_has_chunks_and_bm25_of_its_own(tmp_path: Path) -> None:
     ]
     (bundle.root / HUB / repo_folder("model", rules.tokenizer) / "snapshots" / "1" / "tokenizer.json").write_text("{}")
     with pytest.raises(BundleError, match=r"tokenizer\.json cannot be read"):
-        Finder(bundle, RetrievalOptions(rag=4), rules=rules)
+        ChunkFinder(bundle, RetrievalOptions(rag=4), rules=rules)
 
 
 def test_an_embedding_model_ranks_by_cosine(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 2)
     model = Letters()
-    finder = Finder(bundle, RetrievalOptions(rag=3, retriever="letters", chunk_words=10), model)
+    finder = ChunkFinder(bundle, RetrievalOptions(rag=3, retriever="letters", chunk_words=10), model)
     retrieve_all(store, finder, bundle, tasks)
     for sample in samples:
         kept = StoredChunks(store, finder.name)(V2, sample)
@@ -256,7 +260,7 @@ def test_a_run_reads_the_chunks(tmp_path: Path, store: Store) -> None:
     _, backend = scripted(tmp_path / "model", {"*": "The correct answer is (A)"})
     for number, (benchmark, bundle) in enumerate(((LongBenchV2(), two), (LongBench(), one))):
         (task,) = benchmark.tasks(bundle)
-        finder = Finder(bundle, RetrievalOptions(rag=2, chunk_words=10))
+        finder = ChunkFinder(bundle, RetrievalOptions(rag=2, chunk_words=10))
         retrieve_all(store, finder, bundle, [(benchmark, task)])
         stored = StoredChunks(store, finder.name)
         settings = RunSettings(rag=2, retriever=finder.name)

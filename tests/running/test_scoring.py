@@ -29,7 +29,7 @@ from lbx.results.rows import stored_sample
 from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.reading import open_with_numbers
 from lbx.results.scoring.scores import FEWEST, Rescoring, ScoringInput, ScoringPool, rescore
-from lbx.running.workers.pool import share_out
+from lbx.running.workers.pool import divide_machine
 from tests.running.engine_parts import (
     Watcher,
     longbench_bundle,
@@ -60,7 +60,7 @@ def test_a_system_that_does_not_say_which_cores_are_free(monkeypatch: pytest.Mon
     for outputs in (0, 10 * FEWEST):
         ScoringPool(outputs)
     assert Tally(lambda *_: None, "", 0).outweighs(1)
-    assert thread_count(0) == usable_cpu_count() == sum(share.cpu_count for share in share_out(1))
+    assert thread_count(0) == usable_cpu_count() == sum(share.cpu_count for share in divide_machine(1))
 
 
 def answered(store: Store, folder: Path, task: str, count: int, run_id: str = "r1") -> list[str]:

@@ -27,11 +27,11 @@ from lbx.running.forecast.shards import (
     ShardPlan,
     assign_items,
     cost_of,
-    documents_in_characters,
+    estimate_document_tokens,
     make_shards,
     read_shards,
 )
-from lbx.running.jobs import Agenda
+from lbx.running.jobs import RunQuestions
 from tests.running.engine_parts import v2_bundle, v2_row
 
 TASKS = ("longbench/a", "longbench/b", "leval/c")
@@ -71,9 +71,9 @@ def test_every_sample_once_and_no_document_in_two_shards(
             assert list(places) == sorted(places)
             for position in places:
                 assert owners.setdefault((task, position), number) == number, "a sample in two shards"
-    assert len(owners) == sum(len(one.places) for one in documents)
+    assert len(owners) == sum(len(one.samples) for one in documents)
     for one in documents:
-        assert len({owners[TASKS[place.task], place.position] for place in one.places}) == 1
+        assert len({owners[TASKS[place.task], place.position] for place in one.samples}) == 1
 
 
 @given(st.lists(st.floats(0, 1e6, allow_nan=False), max_size=60), st.integers(1, 12))
@@ -96,23 +96,23 @@ def test_a_document_goes_whole_with_all_its_questions(tmp_path: Path) -> None:
     rows = [v2_row(number, context=f"document {number // 3} " * 50) for number in range(9)]
     bundle = v2_bundle(tmp_path, rows)
     tasks = BENCHMARKS["longbench_v2"].tasks(bundle)
-    found = documents_in_characters([Agenda(bundle, tasks, BENCHMARKS, RunSettings())])
-    assert [[place.position for place in one.places] for one in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-    (walk,) = found[0].walks
+    found = estimate_document_tokens([RunQuestions(bundle, tasks, BENCHMARKS, RunSettings())])
+    assert [[place.position for place in one.samples] for one in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    (walk,) = found[0].prefix_orders
     assert len(walk.length) == 3
     assert walk.reused_tokens[0] == 0 and all(
         kept > 0.9 * (length - 40) for kept, length in zip(walk.reused_tokens[1:], walk.length[1:], strict=True)
     )
-    alone = Agenda(bundle, tasks, BENCHMARKS, RunSettings(no_context=True))
-    assert [len(one.places) for one in documents_in_characters([alone])] == [1] * 9, "nothing is shared without it"
+    alone = RunQuestions(bundle, tasks, BENCHMARKS, RunSettings(no_context=True))
+    assert [len(one.samples) for one in estimate_document_tokens([alone])] == [1] * 9, "nothing is shared without it"
 
 
 def test_an_agenda_with_a_shard_asks_that_shard_only() -> None:
     task = Task("needle", "single_en", ("recall",), 10)
     shard = Selection({"needle/single_en": frozenset({1, 5, 8})})
-    agenda = Agenda(SimpleNamespace(), [task], BENCHMARKS, RunSettings(), EVERYTHING.first([task], 6) & shard)
-    assert agenda.samples_in(task) == 2, "8 is beyond the limit"
-    assert agenda.samples_in(Task("needle", "other", ("recall",), 10)) == 0
+    questions = RunQuestions(SimpleNamespace(), [task], BENCHMARKS, RunSettings(), EVERYTHING.first([task], 6) & shard)
+    assert questions.samples_in(task) == 2, "8 is beyond the limit"
+    assert questions.samples_in(Task("needle", "other", ("recall",), 10)) == 0
 
 
 def walk(lengths: list[int], kept: list[int]) -> PrefixOrder:

@@ -195,7 +195,7 @@ def look(folder: Path) -> Found:
 
 
 def _how(memory: Any) -> str:
-    from lbx.backends.hf.copies import HfCopies
+    from lbx.backends.hf.sequence_copies import HfCopies
 
     if memory.traits.single_reason is not None:
         return ""

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 
 from lbx.web import Site, listening
-from lbx.web.serving import server_of
+from lbx.web.serving import make_server
 
 HOSTILE = "</script><script>owned=1</script><b onload=x>&amp;\0\x1b[31m\u202edrawkcab\u2066<!--]]>\ud800"
 """What a model may answer."""
@@ -34,7 +34,7 @@ def client_of(site: Site, person: str | None = "ann", **options: object) -> Test
 @contextmanager
 def answered(site: Site) -> Iterator[Site]:
     """Over its socket, for a browser."""
-    server = server_of(site)
+    server = make_server(site)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [site.site_socket.socket]})
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""Convert requests into parameters of OpenAI-compatible servers, and their replies into completions."""
+"""Conversion of requests into parameters of OpenAI-compatible servers, and of replies into completions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer
 from lbx.base.errors import BackendError
-from lbx.base.records import Completion, Request, encodable
+from lbx.base.records import Completion, Request, replace_surrogates
 from lbx.engine.prompter import Tokenizer
-from lbx.engine.reasoning import ReasoningMarks, answer_text, opening_end, split_reasoning
+from lbx.engine.reasoning import ReasoningMarks, opening_end, split_reasoning, text_after_mark
 
 LLAMA = ("llama-server", "llama-cpp-python")
 _TORCH = ("vllm", "sglang")
@@ -28,13 +28,13 @@ _MOST_COUNTED = (1 << 31) - 1
 
 
 def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any]:
-    """Request parameters common to all kinds of prompts: budget, sampling, stop strings.
+    """Parameters of a request, except the prompt: budget, sampling, stop strings.
 
     Greedy answers must come from the unmodified logits: servers that penalise repetition by default, or take a penalty
     from the model's files, get explicit neutral values.
 
     Args:
-        kind: one of ``SERVERS``; unknown servers get OpenAI's parameters, and others only if they matter.
+        kind: server software, from ``SERVERS``; unknown servers get OpenAI's parameters, and others only if needed.
     """
     sampling = request.sampling
     values: dict[str, Any] = {
@@ -62,22 +62,22 @@ def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any
 
 
 def seed(request: Request) -> int:
-    """Seed of one sampled answer, different for each sample and iteration, below 2**31."""
+    """Seed of a sampled answer, below 2**31, different for each sample and iteration."""
     digest = hashlib.sha256(f"{request.sampling.seed}\n{request.key}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Reply of a server.
+    """Parsed reply of a server.
 
     Attributes:
         text: answer, including the reasoning if the server does not split it.
-        reasoning: reasoning split off by the server; None if it did not split.
+        reasoning: reasoning split off by the server, or None if it did not split.
         finish_reason: "stop" or "length".
-        model: the server's name for its model; None if it gives none.
-        prompt_tokens, output_tokens, reasoning_tokens, cached_tokens: the server's counts; None if it gives none.
-        prefill_s, decode_s: seconds; if the server does not report them, the total is decode_s.
+        model: the server's name for the model, or None if missing.
+        prompt_tokens, output_tokens, reasoning_tokens, cached_tokens: the server's counts, each None if missing.
+        prefill_s, decode_s: seconds; if the server does not report them, ``decode_s`` is the total.
     """
 
     text: str
@@ -93,7 +93,7 @@ class Reply:
 
 
 def read_reply(body: Mapping[str, Any], wall_s: float, *, budget: int | None = None) -> Reply:
-    """Read the first choice of a server's reply.
+    """Parse the first choice of a server's reply.
 
     A count of 0 tokens for a prompt or a text is unknown: servers that do not count report it.
 
@@ -101,7 +101,7 @@ def read_reply(body: Mapping[str, Any], wall_s: float, *, budget: int | None = N
         budget: limit of the answer in tokens, which shows whether an answer without a finish reason reached it.
 
     Raises:
-        BackendError: the reply has no choice, or reports a failure.
+        BackendError: the reply contains no choice, or reports a failure.
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -129,7 +129,7 @@ def read_reply(body: Mapping[str, Any], wall_s: float, *, budget: int | None = N
         text=text or "",
         reasoning=reasoning,
         finish_reason=_FINISHED.get(finish, "stop"),
-        model=encodable(model)[:_LONGEST_NAME] if model and isinstance(model, str) else None,
+        model=replace_surrogates(model)[:_LONGEST_NAME] if model and isinstance(model, str) else None,
         prompt_tokens=count_of(usage.get("prompt_tokens")) or None,
         output_tokens=output_tokens,
         reasoning_tokens=count_of(table_of(usage.get("completion_tokens_details")).get("reasoning_tokens")),
@@ -154,11 +154,11 @@ def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
     return not (_text_after_block(reply.text, marks) if closed else answer).strip()
 
 
-def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_first_space: bool) -> Completion:
-    """Build a completion: reasoning split off by ``lbx.engine.reasoning``, answer cut at its first stop string.
+def make_completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_first_space: bool) -> Completion:
+    """Make a completion from a reply: split the reasoning off, and cut the answer at the first stop string.
 
     Args:
-        drops_first_space: the tokenizer's texts lack the space that their first token has.
+        drops_first_space: whether decoded texts lack the leading space of the first token.
     """
     text = reply.text.removeprefix(" ") if drops_first_space and reply.reasoning is None else reply.text
     marks = tokenizer.reasoning_marks
@@ -196,18 +196,18 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
 
 
 def _token_count(text: str, tokenizer: Tokenizer, *, special: bool = True) -> int | None:
-    """Number of tokens; None without a tokenizer."""
+    """Number of tokens of a text, or None without a tokenizer."""
     if isinstance(tokenizer, CharacterTokenizer):
         return None
     return len(tokenizer.encode(text, special=special))
 
 
 def _text_after_block(text: str, marks: ReasoningMarks) -> str:
-    return answer_text(text, text.find(marks.close, opening_end(text, marks.open)), marks)
+    return text_after_mark(text, text.find(marks.close, opening_end(text, marks.open)), marks)
 
 
 def _cut_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
-    """Drop the text from the closing mark on if a stop string is among the words before it.
+    """Drop the text from the closing mark on if a stop string occurs before the mark.
 
     The decode loop ends at the stop string and never sees the mark, which would turn those words into reasoning.
     """
@@ -220,7 +220,7 @@ def _cut_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
 
 
 def _reasoning_text(text: str, marks: ReasoningMarks, *, opened: bool) -> str:
-    """Reasoning in a text that has a block, with leading and trailing white space."""
+    """Reasoning in a text that contains a block, with leading and trailing white space."""
     start = opening_end(text, marks.open)
     at = text.find(marks.close, start)
     inside = text[start:] if at < 0 else text[start:at]
@@ -254,12 +254,12 @@ def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer)
 
 
 def table_of(value: Any) -> Mapping[str, Any]:
-    """Object as parsed from a server's JSON; {} for any other value."""
+    """Return a value of a server's JSON if it is an object, or else {}."""
     return value if isinstance(value, dict) else {}
 
 
 def count_of(value: Any) -> int | None:
-    """Count in a server's JSON; None for any other value, or a count above the limit of a results file."""
+    """Return a value of a server's JSON if it is a count that a results file can store, or else None."""
     return value if type(value) is int and 0 <= value <= _MOST_COUNTED else None
 
 

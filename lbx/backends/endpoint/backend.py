@@ -1,4 +1,4 @@
-"""Models behind an OpenAI-compatible server: llama-server, llama-cpp-python's, vLLM, SGLang, or a hosted one.
+"""Backend for models on an OpenAI-compatible server: llama-server, llama-cpp-python, vLLM, SGLang, or hosted.
 
 With a tokenizer in the card, lbx wraps and truncates prompts like for every other backend, and sends them as token ids,
 or, if the server takes none, as text that was checked to encode to exactly these ids. A probe at load time measures
@@ -26,7 +26,7 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import (
     LLAMA,
     Reply,
-    completion,
+    make_completion,
     parameters,
     read_reply,
     stopped_early,
@@ -54,12 +54,12 @@ from lbx.engine.prompter import Tokenizer
 
 ResultQueue = queue.Queue[tuple[int, CompletionResult | BaseException]]
 MAX_UNANSWERED = 3
-"""Consecutive unanswered requests that end a run, even if the server is alive."""
+"""Number of consecutive unanswered requests that ends a run, even if the server is alive."""
 
 _MERGED_TOKENS = 2
-"""Tokens that both ends of a message may lose to the template's text."""
+"""Number of tokens that both ends of a message may lose to the template's text."""
 _MOST_CHARACTERS = 12
-"""Characters of a long text, runs left out, for a token of any known tokenizer."""
+"""Maximum number of characters per token in a long text without runs, with any known tokenizer."""
 _UNSUPPORTED = re.compile(r"unsupported|not supported|unrecogni[sz]ed|unknown|not permitted", re.IGNORECASE)
 _CHECK_LOG = "Check the server's log."
 _SIGNS, _RUN, _REPEATED_WORD = re.compile(r"[\W_]+"), re.compile(r"(.)\1+"), re.compile(r"\b(\w+)(?: \1\b)+")
@@ -68,10 +68,10 @@ _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|tok
 
 @dataclass(eq=False)
 class EndpointBackend:
-    """Model behind HTTP, with several concurrent requests.
+    """Model on a server, which is sent several requests concurrently.
 
     Args:
-        tokenizer: the card's, or a ``CharacterTokenizer``.
+        tokenizer: tokenizer of the card, or a ``CharacterTokenizer``.
         template_fields: variables for the server's chat template, as fields of a request.
     """
 
@@ -97,7 +97,7 @@ class EndpointBackend:
     def generate_many(
         self, requests: Sequence[Request], *, one_by_one: bool = False
     ) -> Iterator[tuple[int, CompletionResult]]:
-        """Answer requests concurrently, with requests that share a prefix close together.
+        """Request answers concurrently, with prompts that share a prefix close together.
 
         Yields:
             (index, result) in order of completion; each index once. The result is a Completion, a PromptError if the
@@ -137,7 +137,7 @@ class EndpointBackend:
             order.stop()
 
     def use_recovery(self, recover: Callable[[float], bool]) -> None:
-        """Set the function that restarts a crashed server (see ``Server.recover``)."""
+        """Set ``Server.recover``, the function that restarts a crashed server."""
         self._server.recover = recover
 
     def takes_system(self) -> bool:
@@ -154,7 +154,7 @@ class EndpointBackend:
 
     @staticmethod
     def _finished_results(results: ResultQueue) -> Iterator[tuple[int, CompletionResult]]:
-        """Yield results that other threads have finished in the meantime, so that no answer is lost."""
+        """Yield the results that other threads have finished in the meantime, so that no answer is lost."""
         while not results.empty():
             index, outcome = results.get()
             if isinstance(outcome, CompletionResult):
@@ -173,14 +173,14 @@ class EndpointBackend:
         reply = self._ask(request, prompt, with_stop=sends_stop)
         if sends_stop and stopped_early(request, reply, self.tokenizer):
             reply = self._ask(request, prompt, with_stop=False)
-        return completion(request, reply, self.tokenizer, drops_first_space=self._drops_first_space)
+        return make_completion(request, reply, self.tokenizer, drops_first_space=self._drops_first_space)
 
     @property
     def _drops_first_space(self) -> bool:
         return self._transport.api == "completions" and self._text.drops_first_space
 
     def _prompt(self, request: Request) -> dict[str, Any]:
-        """Prompt fields of the request body.
+        """Fields of the request body that contain the prompt.
 
         Raises:
             BackendError: the server takes text only, and no text encodes to the prompt's tokens.
@@ -191,7 +191,7 @@ class EndpointBackend:
         first = ids[:1] == [self.tokenizer.bos_id]
         if self._transport.adds_bos or self._transport.api == "chat":
             ids = ids[1:] if first else ids
-        text = self._text.of(ids, special=self._transport.reads_controls)
+        text = self._text.find_text(ids, special=self._transport.reads_controls)
         if text is None or (self._transport.adds_bos and not first):
             raise BackendError(
                 f"The prompt of {request.key} cannot be sent to this server unchanged: the server does not accept "
@@ -225,7 +225,7 @@ class EndpointBackend:
         return reply
 
     def _check_prompt(self, request: Request, prompt: Mapping[str, Any], read: int | None) -> None:
-        """Check that the server read the whole prompt, by its count of tokens.
+        """Check that the server read the whole prompt, by the server's count of tokens.
 
         The count must equal lbx's if lbx's tokenizer made all tokens, and else be possible for the messages.
         """
@@ -245,9 +245,9 @@ class EndpointBackend:
             )
 
     def _least_tokens(self, messages: Sequence[Mapping[str, str]]) -> int:
-        """Lower bound for the number of tokens that a server reads in complete messages.
+        """Lower bound of the number of tokens that a server reads in complete messages.
 
-        With a tokenizer, a template may trim a message and merge its ends with its own text.
+        With a tokenizer, a template may trim a message, and merge the message's ends with the template's text.
         """
         texts = [message["content"].strip() for message in messages]
         if self.info.counts_tokens:
@@ -305,7 +305,7 @@ class EndpointBackend:
 
 
 def characters_once(text: str) -> int:
-    """Number of characters, with runs of signs, of a character and of a word counted once.
+    """Number of characters of a text, counting runs of signs, of a character and of a word once.
 
     Tokens of some vocabularies are runs of hundreds of spaces or signs, or words of 29 letters.
     """
@@ -313,7 +313,7 @@ def characters_once(text: str) -> int:
 
 
 class RequestQueue:
-    """Queue of requests for several threads: prompts with a common prefix are adjacent, and the first runs alone.
+    """Queue of requests for several threads, in which the first of the prompts with a common prefix runs alone.
 
     A server's prefix cache serves a prompt only after another one with the same prefix was read. So the first prompt of
     each group runs by itself; after its answer, its followers come before any other group.
@@ -332,7 +332,7 @@ class RequestQueue:
         self._change = threading.Condition()
 
     def take(self) -> int | None:
-        """Take the next request, waiting until one may run; None if all are taken, or after ``stop``."""
+        """Wait for a request that may run and return its index, or None if all are taken or after ``stop``."""
         with self._change:
             while self._waiting:
                 if self._warm:
@@ -343,7 +343,7 @@ class RequestQueue:
             return None
 
     def release_followers(self, index: int) -> None:
-        """Release the followers of an answered or failed request."""
+        """Release the requests that share a prefix with an answered or failed request."""
         with self._change:
             number = self._group_of[index]
             group = self._groups[number]
@@ -352,7 +352,7 @@ class RequestQueue:
             self._change.notify_all()
 
     def stop(self) -> None:
-        """End the queue for all threads."""
+        """End the queue: ``take`` returns None in all threads."""
         with self._change:
             self._waiting = 0
             self._change.notify_all()
@@ -365,7 +365,7 @@ class RequestQueue:
 
 
 def group_by_prefix(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Group prompts that share half of the shorter one with a neighbour; returns indices, each group sorted.
+    """Group prompts that share half of the shorter prompt with a neighbour. Returns sorted indices of each group.
 
     Groups come in the order of their first prompts.
     """
@@ -391,14 +391,14 @@ def _next_result(results: ResultQueue) -> tuple[int, CompletionResult | BaseExce
 
 
 def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> EndpointBackend:
-    """Connect to a server.
+    """Connect to the model server of a card.
 
     Args:
         weights: file or folder of the tokenizer, or None.
 
     Raises:
         ImportError: the library that reads the tokenizer is not installed.
-        UsageError: the card asks for features that the server or HTTP does not have.
+        UsageError: the card requests features that the server or HTTP does not support.
         BackendError: the tokenizer is damaged, or of another model than the server's.
         EndpointError: the server does not answer, or refuses the key.
     """

@@ -1,8 +1,7 @@
-"""Embedding models behind an OpenAI-compatible server: llama-server, vLLM, text-embeddings-inference, a hosted one.
+"""Embedding models on an OpenAI-compatible server: llama-server, vLLM, text-embeddings-inference, or hosted.
 
-Every number of an answer is checked: each text has one vector, all have the length of the first one, and all are
-finite. A server's name for its weights is no proof; vectors are stored under the names of the card and of the server's
-model.
+Every number of an answer is checked: there is one vector per text, all are as long as the first, and all are finite. A
+server's name for its weights is no proof; vectors are stored under the names of the card and of the server's model.
 
 The authors of LongBench v1 and L-Eval also rank chunks with OpenAI's text-embedding-ada-002, whose weights are not
 published: no local backend can compute that retrieval.
@@ -21,7 +20,7 @@ from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.options import EndpointEmbeddingOptions
 from lbx.backends.endpoint.probe import read_facts
 from lbx.base.errors import BackendError
-from lbx.base.records import encodable
+from lbx.base.records import replace_surrogates
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Vectors
@@ -31,7 +30,7 @@ _MOST_DIMENSIONS = 1 << 16
 
 
 class EndpointEmbedder:
-    """Embedding model behind HTTP."""
+    """Embedding model on a server."""
 
     def __init__(self, server: Server, model: str, version: str, name: str, options: EndpointEmbeddingOptions) -> None:
         self._server = server
@@ -53,10 +52,10 @@ class EndpointEmbedder:
         )
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """Embed texts; see ``Embedder.embed``. An empty text, which most servers refuse, gets a zero vector.
+        """Compute the vectors of texts like ``Embedder.embed``. Empty texts, which most servers refuse, get zeros.
 
         Raises:
-            BackendError: the server failed on these texts, or its vectors are invalid.
+            BackendError: the server failed on the texts, or returned invalid vectors.
             EndpointError: the server is gone, or refuses every request.
         """
         import numpy as np
@@ -65,7 +64,7 @@ class EndpointEmbedder:
         rows: Vectors = np.zeros((len(texts), self.info.dimensions), np.float32)
         limit = self._options.max_characters or None
         rows_and_texts = [
-            (row, text) for row, text in enumerate(encodable(prefix + text)[:limit] for text in texts) if text
+            (row, text) for row, text in enumerate(replace_surrogates(prefix + text)[:limit] for text in texts) if text
         ]
         for start in range(0, len(rows_and_texts), self._options.batch_texts):
             part = rows_and_texts[start : start + self._options.batch_texts]
@@ -81,7 +80,7 @@ class EndpointEmbedder:
         self._server.close()
 
     def _ask(self, texts: Sequence[str]) -> list[list[float]]:
-        """Embed texts in one request; all vectors have one length."""
+        """Compute the vectors of texts in one request, checked to be equally long."""
         payload: dict[str, Any] = {"model": self._model, "input": list(texts), "encoding_format": "float"}
         if self._options.dimensions:
             payload["dimensions"] = self._options.dimensions
@@ -104,7 +103,7 @@ class EndpointEmbedder:
         return self._vectors(reply, len(texts))
 
     def _vectors(self, body: Mapping[str, Any], count: int) -> list[list[float]]:
-        """Vectors of an answer, reordered to the order of the texts."""
+        """Return the vectors in an answer, in the order of the texts."""
         data = body.get("data")
         entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
         indices = [count_of(entry.get("index")) for entry in entries]
@@ -123,7 +122,7 @@ class EndpointEmbedder:
 
 
 def _numbers(value: Any) -> list[float] | None:
-    """Vector within float32's range; None for anything else."""
+    """Return a value as a vector if its numbers are within float32's range, or else None."""
     if not isinstance(value, list) or not 0 < len(value) <= _MOST_DIMENSIONS:
         return None
     # Comparing an integer of any length is cheap; converting it to float may overflow.
@@ -136,8 +135,8 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
 
     Raises:
         UsageError: the server does not have the card's model, or has several and the card names none.
-        BackendError: its vectors are invalid.
-        EndpointError: it does not answer, or refuses the key.
+        BackendError: the server's vectors are invalid.
+        EndpointError: the server does not answer, or refuses the key.
     """
     options = card.options_as(EndpointEmbeddingOptions)
     server = Server(options.connection)

@@ -1,4 +1,4 @@
-"""HTTP requests to one server, with retries, and its failures by remedy.
+"""HTTP requests to a model server, with retries, deadlines and size limits, and its failures by remedy.
 
 HTTP transport with a deadline and a size limit for each answer: a server may send one byte a minute, or forever.
 
@@ -34,11 +34,11 @@ from lbx.base.errors import BackendError, EndpointError, UsageError
 from lbx.base.visible import one_line
 
 LIMIT = 64 << 20
-"""Maximum bytes of one answer; a million tokens with their text take a tenth of that."""
+"""Maximum bytes of one answer; a million tokens with their text take a tenth of the limit."""
 
 
 class EndlessError(Exception):
-    """Answer that is too large, or compressed; the message is the end of a sentence ("it ...")."""
+    """A server's answer is too large or compressed. The message is the end of a sentence ("it ...")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class HttpResponse:
 
 
 def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, content: str | None = None) -> HttpResponse:
-    """Send one request.
+    """Send one HTTP request and return the complete response.
 
     Args:
-        client: made with a ``DeadlineTransport``.
+        client: client with a ``DeadlineTransport``.
         seconds: deadline of the last byte of the answer.
 
     Raises:
@@ -78,7 +78,10 @@ def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, conte
     """
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     body = bytearray()
-    with _until(time.monotonic() + seconds), client.stream(method, url, content=content, headers=headers) as response:
+    with (
+        _set_deadline(time.monotonic() + seconds),
+        client.stream(method, url, content=content, headers=headers) as response,
+    ):
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             raise EndlessError(f"is compressed ({encoding[:40]}), although lbx did not request it")
@@ -90,7 +93,7 @@ def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, conte
 
 
 class DeadlineTransport(httpx2.HTTPTransport):
-    """httpx's transport with connections that keep the deadline of their request."""
+    """HTTP transport whose connections observe the deadline of a request."""
 
     def __init__(self, ssl_context: Any, limits: httpx2.Limits) -> None:
         super().__init__(verify=ssl_context, limits=limits, trust_env=False)
@@ -107,7 +110,7 @@ _deadline = threading.local()
 
 
 @contextmanager
-def _until(moment: float) -> Iterator[None]:
+def _set_deadline(moment: float) -> Iterator[None]:
     _deadline.moment = moment
     try:
         yield
@@ -161,7 +164,7 @@ _UNAVAILABLE = frozenset((408, 429, 502, 503, 504))
 _PASSING = frozenset((408, 409, 425, 429))
 _MAX_MESSAGE = 300
 _MOST_CRASHES = 1
-"""Crashes of a server after which a request is sent again."""
+"""Number of crashes of the server after which a request is sent again."""
 _ABSENT = (404, 405, 501)
 _PATHS = ("/chat/completions", "/completions", "/embeddings", "/models")
 _START_SERVER = "Start it or correct the card's url."
@@ -177,10 +180,10 @@ _REMEDIES = {
 
 
 class RefusedError(Exception):
-    """Permanent failure: the server answered with an error status that a retry would not change.
+    """Permanent failure of a request: the server answered with an error status that a retry would not change.
 
     Attributes:
-        target: address of a redirection, without user name and query; "" without one.
+        target: address of a redirection, without user name and query, or "" without one.
     """
 
     def __init__(self, status: int, message: str, target: str = "") -> None:
@@ -196,10 +199,10 @@ class RefusedError(Exception):
 
 
 class UnreachableError(Exception):
-    """Temporary failure: no answer after all attempts, or the server is not ready.
+    """Temporary failure of a request: no answer after all attempts, or the server is not ready.
 
     Attributes:
-        fix: a sentence on the remedy; "" if unknown.
+        fix: a sentence on the remedy, or "" if unknown.
     """
 
     def __init__(self, message: str, fix: str = "") -> None:
@@ -208,7 +211,7 @@ class UnreachableError(Exception):
 
 
 class Server:
-    """OpenAI-compatible server. Its methods may be called from several threads.
+    """Client of an OpenAI-compatible server. Methods may be called from several threads.
 
     Raises:
         UsageError: the environment variable for the key is not set.
@@ -240,11 +243,11 @@ class Server:
         )
 
     def get(self, path: str, *, root: bool = False) -> Any:
-        """Fetch a JSON document; None if it does not exist.
+        """Fetch a JSON document from the server, or return None if it does not exist.
 
         Args:
-            path: path with its leading slash.
-            root: the path is relative to the server's root, not to ``url``.
+            path: path with a leading slash.
+            root: whether the path is relative to the server's root instead of ``url``.
 
         Raises:
             UnreachableError, RefusedError: see ``post``; a status of 404, 405 or 501 returns None.
@@ -266,7 +269,7 @@ class Server:
 
         Args:
             path, root: see ``get``.
-            unready_only: retry only if the server is not ready, not after its other failures.
+            unready_only: whether to retry only if the server is not ready, and not after other failures.
 
         Raises:
             UnreachableError: no connection, or 429, 502, 503, 504 after all retries; or no answer in ``timeout_s``.
@@ -307,7 +310,7 @@ class Server:
         return bool(status not in _UNAVAILABLE or status in (408, 429))
 
     def is_ready(self) -> bool:
-        """Whether the server has loaded its model: by its health, or by its list of models if it reports no health."""
+        """Whether the server has loaded the model, as it reports by /health, or else by the list of models."""
         for url in (f"{self._root}/health", f"{self.url}/models"):
             try:
                 status = fetch(self._client, "GET", url, seconds=CONNECT_S).status
@@ -326,7 +329,7 @@ class Server:
         self._client.close()
 
     def to_error(self, exc: RefusedError | UnreachableError) -> EndpointError:
-        """Convert a failure that would affect every request into an error."""
+        """Convert a failure that would affect every request into an EndpointError."""
         if isinstance(exc, UnreachableError):
             return EndpointError(
                 f"The model server {self.url} does not answer ({exc}).",
@@ -364,7 +367,7 @@ class Server:
         )
 
     def _with_retries(self, method: str, url: str, payload: Any, *, unready_only: bool) -> HttpResponse:
-        """Send a request until the server answers, at most ``retries`` more times."""
+        """Send a request, and repeat it at most ``retries`` times until the server answers."""
         failed = crashes = 0
         while True:
             wait = 0.0
@@ -410,7 +413,7 @@ class Server:
                 raise problem
 
     def _wait_for_turn(self) -> None:
-        """Wait for the pause after the previous request; several threads queue up for it."""
+        """Wait until ``pause_s`` has passed since the previous request of any thread."""
         with self._turn:
             now = time.monotonic()
             start = max(now, self._next_at)
@@ -429,7 +432,7 @@ class Server:
         return status in _PASSING or (status >= 500 and status != 501 and not unready_only)
 
     def _error_message(self, response: HttpResponse) -> str:
-        """Message in the body of an error, under any of the usual keys."""
+        """Message in the body of an error response, under any of the usual keys."""
         try:
             body = response.json()
         except ValueError:
@@ -463,7 +466,7 @@ def _key(variable: str) -> str:
 
 
 def _status(response: HttpResponse) -> int:
-    """Status of a response; for an error in the body of a successful status, the error's own code or 400."""
+    """Status of a response, or, for an error in the body of a successful response, the error's code or 400."""
     if response.status >= 300 or b'"error"' not in response.body:
         return response.status
     try:
@@ -478,7 +481,7 @@ def _status(response: HttpResponse) -> int:
 
 
 def _target(url: str, response: HttpResponse) -> str:
-    """Address of a redirection; "" without one. User name and query may be secrets."""
+    """Address that a response redirects to, or "", without user name and query, which may be secrets."""
     location = response.headers.get("Location", "").strip()
     try:
         parts = urlsplit(urljoin(url, location) if location else "")
@@ -489,7 +492,7 @@ def _target(url: str, response: HttpResponse) -> str:
 
 
 def _asked_delay(response: HttpResponse) -> float:
-    """Seconds of a Retry-After header (a number or a date), up to five minutes; 0 without one."""
+    """Seconds that a response's Retry-After header (a number or a date) requests, up to five minutes, or 0."""
     text = response.headers.get("Retry-After", "").strip()
     if not text:
         return 0.0

@@ -1,4 +1,4 @@
-"""Options of models behind an OpenAI-compatible server."""
+"""Options of models on an OpenAI-compatible server."""
 
 import json
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ RESERVED_PARAMETERS = (
     "temperature", "top_p", "top_k", "min_p", "samplers", "seed", "repeat_penalty", "repetition_penalty",
     "stream", "n", "best_of", "echo",
 )  # fmt: skip
-"""Fields that ``extra_body`` may not have: lbx sends them itself, or could not read the answer."""
+"""Fields that ``extra_body`` must not contain: lbx sends them itself, or could not read the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointOptions(BackendOptions):
-    """Options of a model behind an OpenAI-compatible server."""
+    """Options of a model on an OpenAI-compatible server."""
 
     url: Annotated[
         str,
@@ -64,7 +64,8 @@ class EndpointOptions(BackendOptions):
     timeout_s: TimeoutS = 1800.0
     retries: Retries = 5
     concurrency: Annotated[
-        int, CardOption("maximum concurrent requests; requests on the same document are sent close together.", least=1)
+        int,
+        CardOption("maximum concurrent requests; requests on the same document are sent close together.", minimum=1),
     ] = 4
     pause_s: Annotated[
         float,
@@ -89,10 +90,10 @@ class EndpointOptions(BackendOptions):
 
     @property
     def base_url(self) -> str:
-        """The url without a slash at its end.
+        """Url of the card without a final slash.
 
         Raises:
-            UsageError: the card has none.
+            UsageError: the card contains no url.
         """
         if not self.url:
             raise UsageError(
@@ -103,14 +104,14 @@ class EndpointOptions(BackendOptions):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port: all that a run may reach over the network. Raises UsageError like ``base_url``."""
+        """Host and port of the server, the only address that a run may reach. Raises UsageError like ``base_url``."""
         parts = urlsplit(self.base_url)
         return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointEmbeddingOptions(BackendOptions):
-    """Options of embedding models behind an OpenAI-compatible server (``/v1/embeddings``)."""
+    """Options of embedding models on an OpenAI-compatible server (``/v1/embeddings``)."""
 
     url: Annotated[str, URL] = ""
     model: Annotated[
@@ -123,7 +124,7 @@ class EndpointEmbeddingOptions(BackendOptions):
     api_key_env: ApiKeyEnv = ""
     timeout_s: TimeoutS = 300.0
     retries: Retries = 5
-    batch_texts: Annotated[int, CardOption("texts in one request.", least=1)] = 32
+    batch_texts: Annotated[int, CardOption("texts in one request.", minimum=1)] = 32
     max_characters: Annotated[
         int,
         CardOption(
@@ -145,7 +146,7 @@ class EndpointEmbeddingOptions(BackendOptions):
 
     @property
     def connection(self) -> EndpointOptions:
-        """Options of the connection, in the form for text-generating models."""
+        """Options of the connection, as for a text-generating model."""
         return EndpointOptions(
             url=self.url,
             model=self.model,

@@ -1,4 +1,4 @@
-"""Probe a server when a model is loaded: its software and settings, and the form in which it accepts prompts."""
+"""Probe of a server when a model is loaded: software, settings, and how prompts must be sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.endpoint.tokenizer import CHARACTERS
 from lbx.backends.weights import fingerprint
 from lbx.base.errors import BackendError, UsageError
-from lbx.base.tables import nearest
+from lbx.base.tables import suggest_names
 from lbx.engine.model import BackendInfo
 from lbx.engine.prompter import Tokenizer
 
@@ -28,13 +28,13 @@ _OWNERS = {"llamacpp": "llama-server", "vllm": "vllm", "sglang": "sglang"}
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Software, model and window of a server.
+    """Facts about a server: software, model and context window.
 
     Attributes:
         kind: one of ``SERVERS``, never "auto".
-        version: "" if the server does not give it.
-        model: name on the server.
-        window: tokens that prompt and answer share; 0 if the server does not give it.
+        version: version of the software, or "" if unknown.
+        model: name of the model on the server.
+        window: tokens that prompt and answer share, or 0 if unknown.
     """
 
     kind: str
@@ -44,11 +44,11 @@ class ServerFacts:
 
 
 def read_facts(server: Server, card: ModelCard, options: EndpointOptions) -> ServerFacts:
-    """Read the facts of a server from its lists of models and settings.
+    """Read the facts about a server from its lists of models and settings.
 
     Raises:
         UsageError: the server does not have the card's model, or has several and the card names none.
-        EndpointError: it does not answer, or refuses the key.
+        EndpointError: the server does not answer, or refuses the key.
     """
     try:
         models = _models(server.get("/models"))
@@ -65,7 +65,7 @@ def read_facts(server: Server, card: ModelCard, options: EndpointOptions) -> Ser
 
 
 def _models(listing: Any) -> dict[str, Mapping[str, Any]]:
-    """Models by name; {} if the server lists none."""
+    """Return {name: description} of the models that a server lists."""
     data = table_of(listing).get("data")
     entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
     return {str(entry["id"]): entry for entry in entries if entry.get("id")}
@@ -77,20 +77,20 @@ def _choose(models: Mapping[str, Any], card: ModelCard, options: EndpointOptions
         if models and options.model not in models:
             raise UsageError(
                 f"The card {card.name} names the model {options.model!r}, but the server {options.url} lacks it.",
-                fix=nearest(options.model, models),
+                fix=suggest_names(options.model, models),
             )
         return options.model
     if len(models) != 1:
         count = f"{len(models)} models" if models else "no list of models"
         raise UsageError(
             f"The card {card.name} does not name a model, and the server {options.url} has {count}.",
-            fix=f"Set model under [options]. {nearest('', models)}".rstrip(),
+            fix=f"Set model under [options]. {suggest_names('', models)}".rstrip(),
         )
     return next(iter(models))
 
 
 def _kind(server: Server, models: Mapping[str, Mapping[str, Any]], options: EndpointOptions) -> tuple[str, str]:
-    """Server software, and its version if the same request returned it."""
+    """Determine the server's software, and the version if the same request returned it, or ""."""
     owners = {str(entry.get("owned_by", "")) for entry in models.values()}
     kind = options.server
     if kind == "auto":
@@ -125,19 +125,19 @@ _TOKENIZERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vllm": ("/tokenize", "prompt", {"add_special_tokens": False}),
     "sglang": ("/tokenize", "prompt", {"add_special_tokens": False}),
 }
-"""Servers' tokenizer interfaces: path from the root, name of the text's field, further fields."""
+"""Tokenizer interfaces of servers: path from the root, name of the text's field, further fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTransport:
-    """Form in which prompts reach a server.
+    """How prompts are sent to a server so that they arrive unchanged.
 
     Attributes:
         api: "completions" or "chat".
-        ids: token ids are sent; otherwise text.
+        ids: whether token ids are sent instead of text.
         adds_bos: whether the server puts a BOS before a text.
-        overhead: tokens that the server's own template adds, also to a system message if it takes one.
-        least_overhead: the smaller number of both cases.
+        overhead: number of tokens that the server's own template adds, including those for a system message.
+        least_overhead: number of tokens that the template adds without a system message, if smaller.
         reads_controls: whether the server turns the text of a control token into the token.
     """
 
@@ -160,14 +160,14 @@ def probe_transport(
     tokenizer: Tokenizer | None,
     template_fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> PromptTransport:
-    """Find the form in which prompts arrive unchanged, with a few requests for one new token.
+    """Find out how prompts arrive unchanged at a server, by a few requests for one new token.
 
     Args:
         template_fields: variables for the server's chat template, as fields of a request.
 
     Raises:
         BackendError: the server makes or counts other tokens than the tokenizer.
-        EndpointError: it does not answer, or refuses every request.
+        EndpointError: the server does not answer, or refuses every request.
     """
     if tokenizer is None:
         return PromptTransport(api)
@@ -203,7 +203,7 @@ def probe_transport(
 
 
 def takes_system(server: Server, facts: ServerFacts) -> bool:
-    """Test with a request for one new token whether a server's chat template takes system messages."""
+    """Whether a server's chat template accepts system messages, found out by a request for one new token."""
     try:
         server.post(
             "/chat/completions", {"model": facts.model, "messages": _WITH_SYSTEM, "max_tokens": 1}, unready_only=True
@@ -216,7 +216,7 @@ def takes_system(server: Server, facts: ServerFacts) -> bool:
 
 
 def _check_same_tokens(server: Server, facts: ServerFacts, bare: Sequence[int]) -> None:
-    """Compare token by token if the server has a tokenizer interface."""
+    """Compare the tokens of the probe with the server's, if the server offers a tokenizer interface."""
     if facts.kind not in _TOKENIZERS:
         return
     path, name, extra = _TOKENIZERS[facts.kind]
@@ -232,13 +232,13 @@ def _check_same_tokens(server: Server, facts: ServerFacts, bare: Sequence[int]) 
 
 
 def _read_message(server: Server, facts: ServerFacts, text: str, template_fields: Mapping[str, Any]) -> int | None:
-    """Number of tokens that the server reads in a user's message, with its template."""
+    """Number of tokens that a server reads in a user's message, including the template's."""
     messages = [{"role": "user", "content": text}]
     return _read_tokens(server, facts, "/chat/completions", {"messages": messages, **template_fields})
 
 
 def _read_with_system(server: Server, facts: ServerFacts, template_fields: Mapping[str, Any]) -> int:
-    """Number of tokens that the server reads in a system and a user's message; 0 if it takes no system message."""
+    """Number of tokens that a server reads in a system and a user's message, or 0 if it refuses system messages."""
     prompt = {"messages": _WITH_SYSTEM, **template_fields}
     try:
         return _read_tokens(server, facts, "/chat/completions", prompt, refusable=True) or 0
@@ -249,7 +249,7 @@ def _read_with_system(server: Server, facts: ServerFacts, template_fields: Mappi
 def _read_tokens(
     server: Server, facts: ServerFacts, path: str, prompt: Mapping[str, Any], *, refusable: bool = False
 ) -> int | None:
-    """Number of tokens that the server reads in a prompt; None if it does not count them."""
+    """Number of tokens that a server reads in a prompt, or None if it reports no count."""
     try:
         reply = server.post(path, {"model": facts.model, **prompt, "max_tokens": 1}, unready_only=True)
     except (RefusedError, UnreachableError) as exc:
@@ -275,7 +275,7 @@ def _token_mismatch(server: Server, card_count: int, server_count: int | None) -
 
 
 def check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
-    """Raise UsageError for card settings that need a tokenizer, or have no effect with the server's template."""
+    """Raise UsageError for card settings that need a tokenizer, or that the server's template ignores."""
     if api == "completions" and tokenizer is None:
         raise UsageError(
             f'The card {card.name} has api = "completions" but no [tokenizer], which lbx needs to truncate prompts.',

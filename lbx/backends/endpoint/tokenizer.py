@@ -1,11 +1,11 @@
-"""Text for remote models: a count of characters in place of a tokenizer, and texts that encode to given tokens."""
+"""Tokenizers for remote models: one that counts characters, and a converter of token ids to text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from lbx.base.records import encodable
+from lbx.base.records import replace_surrogates
 from lbx.engine.prompter import Tokenizer
 from lbx.engine.reasoning import choose_marks, encode_separately
 
@@ -14,7 +14,7 @@ CHARACTERS = 100_000_000
 
 
 class CharacterTokenizer:
-    """Replacement for a missing tokenizer: each character is a token with its code point as id."""
+    """Tokenizer in place of a missing one: each character is a token whose id is the code point."""
 
     bos_token = eos_token = ""
     bos_id: int | None = None
@@ -32,7 +32,7 @@ class CharacterTokenizer:
     hidden_tokens = control_tokens
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        return list(map(ord, encodable(text)))
+        return list(map(ord, replace_surrogates(text)))
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
         return encode_separately(self, pieces)
@@ -53,15 +53,16 @@ class PromptText:
 
     @cached_property
     def drops_first_space(self) -> bool:
-        """Whether ``decode`` drops the leading space of its first token, like SentencePiece's."""
+        """Whether ``decode`` drops the leading space of the first token, as in SentencePiece."""
         ids = self._tokenizer.encode("a", special=False)
         return self._tokenizer.decode([*ids, *ids]) == "a a"
 
-    def of(self, ids: Sequence[int], *, special: bool) -> str | None:
-        """Convert ids; None if no text encodes to exactly these ids, e.g. if a document spells out a control token.
+    def find_text(self, ids: Sequence[int], *, special: bool) -> str | None:
+        """Find a text that encodes to exactly ``ids``, or None, e.g. if a document spells out a control token.
 
         Args:
-            special: whether the reader turns a control token's text into the token; otherwise the ids must have none.
+            special: whether the server turns the text of a control token into the token; otherwise the ids must not
+                contain control tokens.
         """
         text = "".join(self._pieces(ids))
         return text if self._tokenizer.encode(text, special=special) == list(ids) else None

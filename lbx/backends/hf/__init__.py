@@ -1,1 +1,1 @@
-"""Hugging Face transformers, and sentence-transformers for embeddings."""
+"""Backends on Hugging Face transformers, and on sentence-transformers for embeddings."""

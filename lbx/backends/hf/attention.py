@@ -1,7 +1,7 @@
-"""Attention over a memory of cells, by torch's kernels or a compiled one. Imported only with transformers.
+"""Attention over a memory of cells, by torch's kernels or a compiled kernel. Imports transformers.
 
-Cells that sequences share are visible to all their new tokens: they need no mask, and query heads that share keys are
-one matrix. Only private cells need a mask or are causal. The results of the parts are combined by their log-sum-exps,
+Cells that sequences share are visible to all new tokens: they need no mask, and query heads that share keys are one
+matrix. Only private cells need a mask or are causal. The results of the segments are combined by their log-sum-exps,
 which gives the softmax over all cells. A sink is one more term of that sum.
 """
 
@@ -20,8 +20,8 @@ from lbx.backends.hf.kernel import Kernel, find_kernel, make_layout
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lbx.engine.cell_table import AttentionWindow, CellPart, CellTable
-    from lbx.engine.model import Extend
+    from lbx.engine.cell_table import AttentionSegment, AttentionWindow, CellTable
+    from lbx.engine.model import SequenceExtension
 
 
 # Attention weights in memory at once, per head.
@@ -52,7 +52,7 @@ class KernelInputs(NamedTuple):
 
 
 def run_kernel(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention and log-sum-exps by the fastest kernel that returns both; torch has no public one."""
+    """Compute attention and log-sum-exps by the fastest kernel that returns both, as no public one of torch does."""
     size, value_size, device = inputs.query.shape[-1], inputs.value.shape[-1], inputs.query.device.type
     if value_size > size or inputs.options.softcap or device not in ("cpu", "cuda"):
         return matmul_attention(inputs)
@@ -68,7 +68,7 @@ def run_kernel(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _flash_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """CUDA's flash attention; None with a mask, in float32 or on an old card."""
+    """Compute CUDA's flash attention, or return None with a mask, in float32 or on an old GPU."""
     can, params = torch.backends.cuda.can_use_flash_attention, torch.backends.cuda.SDPAParams
     query, key, value, mask, causal, (scale, *_) = inputs
     if mask is not None or not can(params(query, key, value, None, 0.0, causal, query.shape[1] != key.shape[1])):
@@ -79,9 +79,9 @@ def _flash_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor] 
 
 
 def _efficient_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """CUDA's memory-efficient attention; None if it is not applicable.
+    """Compute CUDA's memory-efficient attention, or return None if it is not applicable.
 
-    It does not support shared keys, but strides of 0: key heads become the batch, without copies.
+    The kernel has no grouped-query attention, but accepts strides of 0, so key heads are passed as the batch dimension.
     """
     can, params = torch.backends.cuda.can_use_efficient_attention, torch.backends.cuda.SDPAParams
     query, key, value, mask, causal, (scale, *_) = inputs
@@ -99,7 +99,7 @@ def _efficient_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tens
 
 
 def matmul_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention by plain matrix products, for a few tokens at a time to limit memory."""
+    """Compute attention by plain matrix products, for a few tokens at a time to limit memory."""
     query, key, value, mask, causal, (scale, softcap, _) = inputs
     batch, number, tokens, size = query.shape
     kv_heads, cells = key.shape[1], key.shape[2]
@@ -129,8 +129,8 @@ LAYOUT = "lbx_layout"
 _PACKED_ROWS = 512
 
 
-class AttentionPart(NamedTuple):
-    """Cells that new tokens attend to in one way.
+class TensorSegment(NamedTuple):
+    """Cells that new tokens attend to, with a common mask, as tensors.
 
     Attributes:
         cells: a slice, or indices of shape (columns,), or of shape (tokens, columns) for private cells.
@@ -142,33 +142,33 @@ class AttentionPart(NamedTuple):
     mask: torch.Tensor | None = None
     causal: bool = False
 
-    def to(self, device: torch.device) -> AttentionPart:
+    def to(self, device: torch.device) -> TensorSegment:
         cells = self.cells.to(device) if isinstance(self.cells, torch.Tensor) else self.cells
-        return AttentionPart(cells, None if self.mask is None else self.mask.to(device), self.causal)
+        return TensorSegment(cells, None if self.mask is None else self.mask.to(device), self.causal)
 
 
 class QueryRows(NamedTuple):
-    """Adjacent new tokens, and the parts of the memory that they attend to."""
+    """Rows of adjacent new tokens, and the segments of the memory that the tokens attend to."""
 
     rows: slice
-    parts: Sequence[AttentionPart]
+    segments: Sequence[TensorSegment]
 
 
 class Layout:
-    """Cells that all new tokens of a pass attend to in layers with one attention window.
+    """Attention layout of a pass, for the layers with one attention window: which cells each new token attends to.
 
-    It reads the table when it is first used, which must be during the pass.
+    The layout reads the cell table at the first use, which must be during the pass.
 
     Args:
-        groups: items of the row, grouped by attention group.
-        cells, positions: of the row's tokens.
-        device, dtype: of the model.
+        groups: extensions of the pass, by attention group.
+        cells, positions: cell and position of each new token.
+        device, dtype: device and number format of the model.
     """
 
     def __init__(
         self,
         table: CellTable,
-        groups: Sequence[Sequence[Extend]],
+        groups: Sequence[Sequence[SequenceExtension]],
         cells: NDArray[np.int64],
         positions: NDArray[np.int32],
         window: AttentionWindow | None,
@@ -182,23 +182,24 @@ class Layout:
 
     @cached_property
     def for_kernel(self) -> Any:
-        """Argument of the compiled kernel."""
-        parts: list[CellPart] = []
+        """Layout as an argument of the compiled kernel."""
+        segments: list[AttentionSegment] = []
         start = 0
         for group in self._groups:
             sequences, lengths = [item.sequence for item in group], [len(item.tokens) for item in group]
             positions = self._positions[start : start + sum(lengths)]
-            parts += self._table.cell_parts(sequences, lengths, positions, self._window, start)
+            segments += self._table.attention_segments(sequences, lengths, positions, self._window, start)
             start += len(positions)
-        return make_layout(parts)
+        return make_layout(segments)
 
     def to(self, device: torch.device) -> Sequence[QueryRows]:
-        """Parts for torch's kernels with tensors on a device, copied there at most once per pass."""
+        """Segments for torch's kernels, with tensors on a device, copied there at most once per pass."""
         if not self._by_device:
             self._by_device[self._device] = self._query_rows()
         if device not in self._by_device:
             self._by_device[device] = [
-                QueryRows(rows, [part.to(device) for part in parts]) for rows, parts in self._by_device[self._device]
+                QueryRows(rows, [segment.to(device) for segment in segments])
+                for rows, segments in self._by_device[self._device]
             ]
         return self._by_device[device]
 
@@ -215,7 +216,7 @@ class Layout:
             sequences = [item.sequence for item in group]
             on_cpu = self._device.type == "cpu"
             view = self._table.attention_view(sequences, self._cells[start:stop], edges, per_sequence=on_cpu)
-            parts = [AttentionPart(cell_index(piece, self._device)) for piece in view.shared_cells]
+            segments = [TensorSegment(cell_index(piece, self._device)) for piece in view.shared_cells]
             if view.masked_cells is not None:
                 mask = None
                 if not view.causal:
@@ -228,21 +229,21 @@ class Layout:
                         device=self._device,
                         dtype=self._dtype,
                     )
-                parts.append(AttentionPart(cell_index(view.masked_cells, self._device), mask, view.causal))
+                segments.append(TensorSegment(cell_index(view.masked_cells, self._device), mask, view.causal))
             if view.private_cells is not None:
                 private = torch.from_numpy(view.private_cells).to(self._device)
                 mask = make_mask(private < 0, self._dtype).transpose(0, 2)
-                parts.append(AttentionPart(private.clamp(0), mask))
-            rows.append(QueryRows(slice(start, stop), parts))
+                segments.append(TensorSegment(private.clamp(0), mask))
+            rows.append(QueryRows(slice(start, stop), segments))
             start = stop
         return rows
 
 
-class PartwiseAttention:
-    """Context in which a model computes attention part by part.
+class SegmentedAttention:
+    """Context manager in which a model computes attention segment by segment.
 
-    A cache declares which cells the tokens see in the attribute ``LAYOUT`` on the keys that it hands out; for models
-    that make other keys of them, ``layouts`` has one layout for each layer.
+    A cache declares the layout in the attribute ``LAYOUT`` of the keys that it returns. For models that transform the
+    keys, ``layouts`` contains the layout of each layer.
     """
 
     _layouts: Sequence[Layout | None] = ()
@@ -256,15 +257,15 @@ class PartwiseAttention:
 
     def __enter__(self) -> None:
         self._config._attn_implementation = PACKED_ATTENTION
-        PartwiseAttention._layouts = self._layer_layouts
+        SegmentedAttention._layouts = self._layer_layouts
 
     def __exit__(self, *_: object) -> None:
         self._config._attn_implementation = self._original_attention
-        PartwiseAttention._layouts = ()
+        SegmentedAttention._layouts = ()
 
     @classmethod
     def layout(cls, module: Any, key: torch.Tensor) -> Layout | None:
-        """Attention layout of this layer."""
+        """Attention layout of a layer, or None."""
         layout: Layout | None = getattr(key, LAYOUT, None)
         at = getattr(module, "layer_idx", None)
         return cls._layouts[at] if layout is None and at is not None and at < len(cls._layouts) else layout
@@ -282,7 +283,7 @@ def _attention(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention with the signature of transformers' own.
+    """Attention function with the signature of transformers' functions.
 
     The rows of a batch are computed as adjacent tokens of one row.
 
@@ -293,10 +294,10 @@ def _attention(
     Returns:
         Shape (batch, tokens, heads, value size), and no weights.
     """
-    layout = PartwiseAttention.layout(module, key)
+    layout = SegmentedAttention.layout(module, key)
     if layout is None or attention_mask is not None or kwargs.get("position_bias") is not None:
         raise ValueError(
-            "attention in parts follows the cache's layout, and accepts no mask or position bias from the model"
+            "attention in segments follows the cache's layout, and accepts no mask or position bias from the model"
         )
     batch, heads, tokens, size = query.shape
     query = query.transpose(0, 1).reshape(1, heads, batch * tokens, size)
@@ -307,11 +308,11 @@ def _attention(
         return out.view(batch, tokens, heads, -1), None
     groups = layout.to(query.device)
     if len(groups) == 1:
-        out = _attend(query, key, value, groups[0].parts, options).transpose(1, 2).contiguous()
+        out = _attend(query, key, value, groups[0].segments, options).transpose(1, 2).contiguous()
     else:
         out = query.new_empty((1, batch * tokens, heads, value.shape[-1]))
-        for rows, parts in groups:
-            out[:, rows] = _attend(query[:, :, rows], key, value, parts, options).transpose(1, 2)
+        for rows, segments in groups:
+            out[:, rows] = _attend(query[:, :, rows], key, value, segments, options).transpose(1, 2)
     return out.view(batch, tokens, heads, -1), None
 
 
@@ -319,15 +320,19 @@ ALL_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, _attention)
 
 
 def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[AttentionPart], options: ScoreOptions
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    segments: Sequence[TensorSegment],
+    options: ScoreOptions,
 ) -> torch.Tensor:
-    """Attention of the same tokens over all parts; shape (1, heads, tokens, value size)."""
-    out, total = _attend_part(query, key, value, parts[0], options)
-    if len(parts) == 1 and options.sinks is None:
+    """Compute attention of tokens over all segments, shape (1, heads, tokens, value size)."""
+    out, total = _attend_segment(query, key, value, segments[0], options)
+    if len(segments) == 1 and options.sinks is None:
         return out
     outputs = out.float()
-    for part in parts[1:]:
-        out, lse = _attend_part(query, key, value, part, options)
+    for segment in segments[1:]:
+        out, lse = _attend_segment(query, key, value, segment, options)
         share = torch.sigmoid(lse - total).masked_fill(lse == -torch.inf, 0)  # also if both are -inf
         outputs = torch.lerp(outputs, out.float(), share[..., None])
         total = torch.logaddexp(total, lse)
@@ -335,23 +340,23 @@ def _attend(
 
 
 def _add_sinks(outputs: torch.Tensor, total: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
-    """Outputs with sinks in the denominator of their softmax; ``total`` has the log-sum-exps without them."""
+    """Add sinks to the denominator of the outputs' softmax. ``total`` are the log-sum-exps without sinks."""
     return outputs if sinks is None else outputs * torch.sigmoid(total - sinks.float()[:, None])[..., None]
 
 
-def _attend_part(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: ScoreOptions
+def _attend_segment(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segment: TensorSegment, options: ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention over one part, and the log-sum-exp of its scores, shape (1, heads, tokens), in float32."""
-    if isinstance(part.cells, torch.Tensor) and part.cells.ndim == 2:
-        return _attend_private(query, key, value, part, options)
-    key, value = _select_cells(key, part.cells), _select_cells(value, part.cells)
+    """Compute attention over one segment, and the log-sum-exps of the scores, shape (1, heads, tokens), float32."""
+    if isinstance(segment.cells, torch.Tensor) and segment.cells.ndim == 2:
+        return _attend_private(query, key, value, segment, options)
+    key, value = _select_cells(key, segment.cells), _select_cells(value, segment.cells)
     _, heads, tokens, size = query.shape
-    kv_heads, mask = key.shape[1], part.mask
+    kv_heads, mask = key.shape[1], segment.mask
     shared = heads // kv_heads
     separate_heads = mask is not None and (query.device.type != "cpu" or tokens * shared > _PACKED_ROWS)
-    if part.causal or shared == 1 or separate_heads:
-        return run_kernel(KernelInputs(query, key, value, mask, part.causal, options))
+    if segment.causal or shared == 1 or separate_heads:
+        return run_kernel(KernelInputs(query, key, value, mask, segment.causal, options))
     # The query heads that share keys become rows of one head: each key is read once for all of them.
     if mask is not None:
         mask = mask.repeat(1, 1, shared, 1)
@@ -363,7 +368,7 @@ def _attend_part(
 def _compiled_kernel(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: ScoreOptions
 ) -> Kernel | None:
-    """lbx's own kernel for a CPU; None if it does not support these tensors."""
+    """Compiled kernel for the CPU, or None if it does not support the tensors."""
     if query.device.type != "cpu" or options.softcap or options.scale <= 0:
         return None
     found = find_kernel()
@@ -371,21 +376,21 @@ def _compiled_kernel(
 
 
 def _attend_private(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: ScoreOptions
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segment: TensorSegment, options: ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention over private cells, with the tokens as a batch."""
-    assert isinstance(part.cells, torch.Tensor) and part.mask is not None
+    """Compute attention over private cells, with the tokens as a batch."""
+    assert isinstance(segment.cells, torch.Tensor) and segment.mask is not None
     _, heads, tokens, size = query.shape
     kv_heads = key.shape[1]
-    key, value = _gather_private(key, part.cells), _gather_private(value, part.cells)
+    key, value = _gather_private(key, segment.cells), _gather_private(value, segment.cells)
     rows = query[0].transpose(0, 1).reshape(tokens, kv_heads, heads // kv_heads, size)
-    mask = part.mask.expand(-1, -1, heads // kv_heads, -1)
+    mask = segment.mask.expand(-1, -1, heads // kv_heads, -1)
     out, lse = run_kernel(KernelInputs(rows, key, value, mask, False, options))
     return out.reshape(tokens, heads, -1).transpose(0, 1)[None], lse.reshape(tokens, heads).T[None]
 
 
 def _gather_private(states: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
-    """Cells of each token, shape (tokens, heads, columns, size), from states of shape (1, heads, cells, size).
+    """Copy the cells of each token, shape (tokens, heads, columns, size), from states (1, heads, cells, size).
 
     Cells of one head are adjacent, so that torch copies each in one piece: selecting by heads is three times as fast
     as selecting from all heads at once.
@@ -401,7 +406,7 @@ def _select_cells(cells: torch.Tensor, selection: slice | torch.Tensor) -> torch
 
 
 def make_mask(is_hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Mask of shape (1, 1, tokens, columns) from (tokens, columns): minus infinity where hidden, 0 elsewhere."""
+    """Additive mask, shape (1, 1, tokens, columns), from flags (tokens, columns): -inf where hidden, else 0."""
     tokens, columns = is_hidden.shape
     # Kernels of a GPU want rows that begin at multiples of 16 bytes.
     mask = torch.zeros((1, 1, tokens, columns + -columns % 16), dtype=dtype, device=is_hidden.device)[..., :columns]
@@ -409,13 +414,13 @@ def make_mask(is_hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def cell_index(cells: tuple[int, int] | NDArray[np.int64], device: torch.device) -> slice | torch.Tensor:
-    """Index of a span, or an array, of cells."""
+    """Index into a tensor for cells given as a span or an array."""
     return slice(*cells) if isinstance(cells, tuple) else torch.from_numpy(cells).to(device)
 
 
 def sequence_mask(
     table: CellTable,
-    items: Sequence[Extend],
+    items: Sequence[SequenceExtension],
     positions: NDArray[np.int32],
     cells: tuple[int, int] | NDArray[np.int64],
     window: AttentionWindow | None = None,
@@ -423,12 +428,12 @@ def sequence_mask(
     device: torch.device,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Additive mask of shape (1, 1, new tokens, columns): 0 for visible cells, minus infinity elsewhere.
+    """Additive mask of new tokens, shape (1, 1, new tokens, columns): 0 for visible cells, else minus infinity.
 
-    Built on the model's device, from one row per sequence. A boolean mask would be converted in every layer, and
-    "eager" would add it to the scores.
+    The mask is built on the model's device, from one row per sequence. A boolean mask would be converted in every
+    layer, and "eager" would add it to the scores.
     """
-    columns = table.mask_columns([item.sequence for item in items], cells)
+    columns = table.copy_owners([item.sequence for item in items], cells)
     owners, cell_positions = (torch.from_numpy(array).to(device) for array in columns)
     row_of = np.repeat(np.arange(len(items)), [len(item.tokens) for item in items])
     visible = owners[torch.from_numpy(row_of).to(device)]

@@ -1,4 +1,4 @@
-"""Models in Hugging Face's format on transformers and torch."""
+"""Backend for models in Hugging Face's format, on transformers and torch."""
 
 from __future__ import annotations
 
@@ -33,15 +33,20 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.phases import phases
 from lbx.engine.model import MIN_SEQUENCES, BackendInfo, SuppressedTokens
 from lbx.engine.reasoning import is_control_name
-from lbx.engine.sampling import ends_by_name, ignored_generation_keys, ignored_repetition_penalty, recommended_sampling
+from lbx.engine.sampling import (
+    find_end_tokens,
+    ignored_generation_keys,
+    ignored_repetition_penalty,
+    recommended_sampling,
+)
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
-    from lbx.backends.hf.copies import HfCopies
+    from lbx.backends.hf.sequence_copies import HfCopies
     from lbx.backends.hf.sequence_memory import HfSequences
 
 _COPIES = 4
-"""Sequences of the window's length that the memory must fit: a document, its growing copy, a question, its answer."""
+"""Number of sequences as long as the window that the memory must fit: document, growing copy, question, answer."""
 _SAMPLING = ("do_sample", "temperature", "top_p", "top_k", "min_p")
 """Keys of generation_config.json with recommended sampling."""
 
@@ -50,7 +55,7 @@ _SUPPRESSED = ("suppress_tokens", "begin_suppress_tokens")
 
 @dataclass(eq=False)
 class HfBackend:
-    """A causal language model and its memory.
+    """Backend of a causal language model with a sequence memory.
 
     Args:
         chunk: tokens of a prefill step; 0 prefills each prompt at once.
@@ -71,7 +76,7 @@ class HfBackend:
         self._memory: HfSequences | HfCopies | None = None
 
     def sequences(self) -> HfSequences | HfCopies:
-        """The model's memory, always the same one."""
+        """Sequence memory of the model, the same object at each call."""
         if self._model is None:
             raise BackendError(f"The model {self.info.model} is closed.", fix="Load it again.")
         if self._memory is None:
@@ -84,10 +89,10 @@ class HfBackend:
         self._model = None
 
     def _make_memory(self) -> HfSequences | HfCopies:
-        from lbx.backends.hf import copies, sequence_memory, single
+        from lbx.backends.hf import sequence_copies, sequence_memory, single
 
         # A longrope model computes a prompt in one pass, with one set of factors; any number of tokens may follow.
-        pieces = self._chunk > 0 or single.long_from(self._model) is not None
+        takes_chunks = self._chunk > 0 or single.long_from(self._model) is not None
         packing = self._packing
         if packing.reason is None:
             return sequence_memory.HfSequences(
@@ -97,27 +102,27 @@ class HfBackend:
                 ),
                 max_cells=self._kv_cells,
                 max_step=self._chunk or self.info.context_window,
-                uses_parts=packing.parts,
+                by_segments=packing.by_segments,
                 uses_kernel=packing.uses_kernel,
-                takes_pieces=pieces,
+                takes_chunks=takes_chunks,
                 name=self.info.model,
             )
-        return copies.HfCopies(
+        return sequence_copies.HfCopies(
             self._model,
             max_cells=max(self._kv_cells, _COPIES * self.info.context_window),
             max_step=self._chunk or self.info.context_window,
-            pieces=pieces,
+            takes_chunks=takes_chunks,
             single_reason=packing.single_reason,
             name=self.info.model,
         )
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
-    """Load a model folder: config.json, safetensors, tokenizer. No code from the folder is run.
+    """Load a model from a folder: config.json, safetensors, tokenizer. No code from the folder is run.
 
     Raises:
         ImportError: torch or transformers is not installed.
-        BackendError: something is missing or damaged, or the model is of a kind that transformers does not know.
+        BackendError: a file is missing or damaged, or transformers does not know the model's architecture.
     """
     options = card.options_as(HfOptions)
     _check_folder(weights)
@@ -140,7 +145,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     eos_ids, gap = _eos_ids(model, raw_tokenizer, weights)
     refuse_without_end(card, eos_ids)
     probe = probe_model(model, card.name)
-    chunk = options.prefill_chunk if probe.pieces else 0
+    chunk = options.prefill_chunk if probe.takes_chunks else 0
     # Scaling by the card, which is part of the configuration by now, is not the files'.
     declared = declared_window(model.config.get_text_config(decoder=True), with_scaling=not options.rope_scaling)
     window = require_window(card, declared)
@@ -220,7 +225,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _eos_ids(model: Any, tokenizer: Any, folder: Path) -> tuple[frozenset[int], tuple[str, ...]]:
-    """Control tokens that end a sequence or turn: from ``generate``, from the tokenizer, and by name.
+    """Find the control tokens that end a sequence or turn: from ``generate``, from the tokenizer, and by name.
 
     Returns:
         The tokens, and a note if ``generate`` would end at an ordinary token, or no file declares an end.
@@ -228,7 +233,7 @@ def _eos_ids(model: Any, tokenizer: Any, folder: Path) -> tuple[frozenset[int], 
     listed = getattr(model.generation_config, "eos_token_id", None)
     ids = set(listed) if isinstance(listed, (list, tuple)) else {listed}
     added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
-    ids |= {tokenizer.eos_token_id, *ends_by_name({text: number for number, text in added.items()})}
+    ids |= {tokenizer.eos_token_id, *find_end_tokens({text: number for number, text in added.items()})}
     texts = {int(i): tokenizer.convert_ids_to_tokens(int(i)) for i in ids if i is not None}
     # Ids beyond the vocabulary are rows without a token, which answers do not show.
     ordinary = {i for i, text in texts.items() if text is not None and i not in added and not is_control_name(text)}
@@ -254,7 +259,7 @@ def _has_eos(config: Mapping[str, Any]) -> bool:
 
 
 def _check_token_ids(folder: Path) -> None:
-    """Refuse a generation_config.json or config.json in which a list of tokens has something else."""
+    """Refuse a generation_config.json or config.json in which a list of token ids contains other values."""
     tables = {"generation_config.json": _generation_config(folder), "config.json": read_json(folder / "config.json")}
     for name, table in tables.items():
         for key in (*_SUPPRESSED, "eos_token_id") if isinstance(table, dict) else ():
@@ -274,7 +279,7 @@ def _suppressed_tokens(model: Any) -> SuppressedTokens:
 
 
 def _generation_config(folder: Path) -> dict[str, Any]:
-    """Contents of generation_config.json; {} if it is missing or unreadable."""
+    """Read generation_config.json, or return {} if it is missing or unreadable."""
     try:
         table = json.loads(read_input(folder / "generation_config.json", SMALL))
     except (OSError, ValueError, RecursionError):

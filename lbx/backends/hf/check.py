@@ -1,4 +1,4 @@
-"""Whether a model can compute many sequences in one row, found out by trying. Imported only with transformers."""
+"""Probe of a loaded model: can it compute several sequences packed into one row? Imports transformers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lbx.backends.hf.attention import PLAIN_ATTENTION
-from lbx.backends.hf.copies import HfCopies
 from lbx.backends.hf.library import attention_name, first_line, length_dependent_ropes, model_tokens
+from lbx.backends.hf.sequence_copies import HfCopies
 from lbx.backends.hf.sequence_memory import FORKS, HfSequences
 from lbx.backends.hf.single import (
     Forward,
-    can_compute_in_pieces,
+    can_compute_in_chunks,
     full_logits,
     keeps_tokens,
     long_from,
@@ -24,7 +24,7 @@ from lbx.backends.hf.single import (
 )
 from lbx.base.errors import BackendError
 from lbx.base.phases import phases
-from lbx.engine.model import Extend, SequenceMemory
+from lbx.engine.model import SequenceExtension, SequenceMemory
 
 if TYPE_CHECKING:
     from lbx.engine.model import Logits
@@ -34,47 +34,47 @@ _STATES, _WEIGHTS_PART, _FEWEST_ANSWERS = 1 << 30, 4, 2
 
 
 class Packing(NamedTuple):
-    """Whether and how a model computes many sequences in one row.
+    """Result of the probe: whether and how a model computes several sequences packed into one row.
 
     Attributes:
-        reason: reason why it cannot, a clause; None if it can.
-        parts: whether attention is computed part by part (``lbx.backends.hf.attention``).
-        single_reason: reason against continuing copies of a sequence; None if it works.
+        reason: why the model cannot pack sequences, as a clause, or None if it can.
+        by_segments: whether attention is computed segment by segment (``lbx.backends.hf.attention``).
+        single_reason: why copies of a sequence cannot be continued, or None if they can.
         state_bytes: bytes per sequence in addition to its tokens' keys and values.
         uses_kernel: whether the compiled kernel computes the layers (``lbx.backends.hf.decoder``).
     """
 
     reason: str | None
-    parts: bool
+    by_segments: bool
     single_reason: str | None = None
     state_bytes: int = 0
     uses_kernel: bool = False
 
     def sequence_limit(self, answers: int, weights_bytes: int) -> int:
-        """Most sequences with states of at most a quarter of the weights' memory, or of a GiB if that is more."""
+        """Maximum number of sequences whose states take a quarter of the weights' memory, or a GiB if that is more."""
         if not self.state_bytes:
             return answers
-        room = max(_STATES, weights_bytes // _WEIGHTS_PART) // self.state_bytes
-        return FORKS + max(_FEWEST_ANSWERS, min(answers, room - FORKS))
+        n_states = max(_STATES, weights_bytes // _WEIGHTS_PART) // self.state_bytes
+        return FORKS + max(_FEWEST_ANSWERS, min(answers, n_states - FORKS))
 
 
 class ModelProbe(NamedTuple):
-    """Whether several tokens of a prompt may follow others in one pass, and how sequences are packed."""
+    """Result of probing a model: whether prompts may be computed in chunks, and how sequences are packed."""
 
-    pieces: bool
+    takes_chunks: bool
     packing: Packing
 
 
 @phases.measure("probe")
 def probe_model(model: Any, name: str) -> ModelProbe:
-    """Try a model's ways to compute sequences on a few tokens, fastest first: one row, copies, one by one.
+    """Probe the ways in which a model can compute sequences, the fastest first: one row, copies, one by one.
 
     The last test of each is a measurement: a few tokens in two sequences with a common prefix, against one by one.
     If layers keep only tokens, one row with the same logits as computing all at once is sufficient: each pass tried
     reads all weights.
 
     Raises:
-        BackendError: continuing a sequence gives other logits than computing it all at once.
+        BackendError: continuing a sequence gives other logits than computing it at once.
     """
     dependent = length_dependent_ropes(model.config)
     if dependent:
@@ -85,47 +85,49 @@ def probe_model(model: Any, name: str) -> ModelProbe:
     row = _pack_in_one_row(model, True) if keeps_tokens(model) else None
     if row and row.reason is None:
         return ModelProbe(True, row)
-    pieces = can_compute_in_pieces(model, name)
-    return ModelProbe(pieces, _with_copies(model, row or _pack_in_one_row(model, pieces), pieces))
+    takes_chunks = can_compute_in_chunks(model, name)
+    return ModelProbe(takes_chunks, _with_copies(model, row or _pack_in_one_row(model, takes_chunks), takes_chunks))
 
 
-def _with_copies(model: Any, packing: Packing, pieces: bool) -> Packing:
-    """Test whether copies of a sequence can be continued if one row is ruled out, and add the result."""
+def _with_copies(model: Any, packing: Packing, takes_chunks: bool) -> Packing:
+    """Add to a packing whether copies of a sequence can be continued, tested if one row is ruled out."""
     if packing.reason is None:
         return packing
-    copies = HfCopies(model, max_cells=256, max_step=64, pieces=pieces)
+    copies = HfCopies(model, max_cells=256, max_step=64, takes_chunks=takes_chunks)
     with small_windows(model):
         return packing._replace(single_reason=_rejection_reason(model, copies, "copied"))
 
 
-def _pack_in_one_row(model: Any, pieces: bool) -> Packing:
-    """Packing by parts, unless the card asks for another attention, or by a mask if all layers keep every token."""
+def _pack_in_one_row(model: Any, takes_chunks: bool) -> Packing:
+    """Test packing by segments, unless the card sets another attention, or by a mask if all layers keep every token."""
     reason: str | None = "its card asks for another attention"
     with small_windows(model):
         try:
-            row = _make_sequences(model, parts=True, pieces=pieces, uses_kernel=True)
+            row = _make_sequences(model, by_segments=True, takes_chunks=takes_chunks, uses_kernel=True)
         except ValueError as exc:
             return Packing(first_line(exc), False)
         if attention_name(model) == PLAIN_ATTENTION or not getattr(model, "_supports_sdpa", False):
             reason = _rejection_reason(model, row, "packed")
             if reason and row.is_compiled:
-                row = _make_sequences(model, parts=True, pieces=pieces)
+                row = _make_sequences(model, by_segments=True, takes_chunks=takes_chunks)
                 reason = _rejection_reason(model, row, "packed")
     if reason is None:
         return Packing(None, True, state_bytes=row.state_bytes, uses_kernel=row.is_compiled)
     if all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers):
-        reason = _rejection_reason(model, _make_sequences(model, parts=False, pieces=pieces), "packed")
+        reason = _rejection_reason(
+            model, _make_sequences(model, by_segments=False, takes_chunks=takes_chunks), "packed"
+        )
     return Packing(reason, False)
 
 
-def _make_sequences(model: Any, *, parts: bool, pieces: bool, uses_kernel: bool = False) -> HfSequences:
+def _make_sequences(model: Any, *, by_segments: bool, takes_chunks: bool, uses_kernel: bool = False) -> HfSequences:
     return HfSequences(
         model,
         max_sequences=3,
         max_cells=64,
         max_step=64,
-        uses_parts=parts,
-        takes_pieces=pieces,
+        by_segments=by_segments,
+        takes_chunks=takes_chunks,
         uses_kernel=uses_kernel,
     )
 
@@ -141,13 +143,13 @@ def _rejection_reason(model: Any, memory: SequenceMemory, method: str) -> str | 
 
 
 def _difference(model: Any, memory: SequenceMemory) -> float:
-    """Largest difference of logits in a memory from single-sequence logits, as a fraction of the latter's range."""
+    """Largest difference between logits in a memory and single-sequence logits, as a fraction of the latter's range."""
     prefix, long, short = (model_tokens(model, n, seed) for seed, n in enumerate((_PREFIX, _LONG, _SHORT)))
     step = model_tokens(model, 2, 3)
-    memory.extend([Extend(0, prefix, False)])
+    memory.extend([SequenceExtension(0, prefix, False)])
     memory.fork(0, _PREFIX, [1, 2])
-    packed = memory.extend([Extend(1, long, True), Extend(2, short, True)])
-    packed += memory.extend([Extend(2, step[:1], True), Extend(1, step[1:], True)])
+    packed = memory.extend([SequenceExtension(1, long, True), SequenceExtension(2, short, True)])
+    packed += memory.extend([SequenceExtension(2, step[:1], True), SequenceExtension(1, step[1:], True)])
     single = [*_single_logits(model, [*prefix, *long, step[1]]), *_single_logits(model, [*prefix, *short, step[0]])]
     differences = [
         float(np.abs(ours - theirs).max() / np.ptp(theirs))
@@ -158,7 +160,7 @@ def _difference(model: Any, memory: SequenceMemory) -> float:
 
 
 def _single_logits(model: Any, tokens: Sequence[int]) -> tuple[Logits, Logits]:
-    """The logits after all but the last token, and after the last one."""
+    """Logits after all but the last token, and after the last token, of a single sequence."""
     if keeps_tokens(model):
         previous, final = full_logits(model, tokens)[-2:].cpu().numpy()
         return previous, final

@@ -1,4 +1,4 @@
-"""Checkpoint of a Hugging Face folder: plain tensors, and quantised weights with their formats.
+"""Checkpoint of a Hugging Face folder: plain tensors, and quantised weights with formats.
 
 Names, shapes and number formats are checked before anything is loaded, so that no tensor is misread or ignored.
 """
@@ -35,7 +35,7 @@ from lbx.base.inputs import SMALL, read_input, require_file
 _PLAIN = ("F16", "BF16", "F32", "F64")
 _PLAIN_AND_INTEGERS = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
 _DEQUANTISATION_BYTES = 12
-"""Bytes per number during dequantisation: codes, scales and products in float32."""
+"""Number of bytes per number during dequantisation: codes, scales and products in float32."""
 
 # A tensor's part in the weight that its name begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
 # ``a.b``, as weights of several experts in one tensor are called.
@@ -72,7 +72,7 @@ class StoredTensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DenseWeight:
-    """A quantised weight, its format and its dense shape."""
+    """Quantised weight with its format and dense shape."""
 
     weight: StoredWeight
     format: WeightFormat
@@ -92,7 +92,7 @@ class DenseWeight:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Tensors of a folder.
+    """Checkpoint of a model folder.
 
     Attributes:
         plain: tensors that are not quantised; ``weights`` are.
@@ -107,25 +107,25 @@ class Checkpoint:
 
     @property
     def title(self) -> str:
-        """Names of the formats; "" if the folder is not quantised."""
+        """Names of the quantised formats, or "" if the folder is not quantised."""
         titles = (dense.format.title.format_map(_Settings(dense.weight.settings)) for dense in self.weights)
         return " and ".join(dict.fromkeys(titles))
 
     def describe(self, dtype: str) -> str:
-        """Clause on the computation of the weights in a number format; "" if the folder is not quantised."""
+        """Clause on how quantised weights are computed in a number format, or "" if the folder is not quantised."""
         rounds = (
             "; activations are not rounded, as servers' kernels for it round them" if self.rounds_activations else ""
         )
         return f"{self.title}, and computed from its numbers in {dtype}{rounds}" if self.weights else ""
 
     def dense_bytes(self, bytes_per_number: float) -> float:
-        """Size of all weights after dequantisation."""
+        """Size in bytes of all weights after dequantisation."""
         dense_numbers = sum(math.prod(weight.shape) for weight in self.weights)
         return (sum(tensor.numbers for tensor in self.plain.values()) + dense_numbers) * bytes_per_number
 
     @property
     def unpacking_bytes(self) -> int:
-        """RAM that dequantising the largest weight takes; 0 if the folder is not quantised."""
+        """Number of bytes of RAM that dequantising the largest weight takes, or 0 if the folder is not quantised."""
         return _DEQUANTISATION_BYTES * max((math.prod(weight.shape) for weight in self.weights), default=0)
 
 
@@ -135,7 +135,7 @@ class _Settings(dict[str, Any]):
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read names, shapes and settings of a folder's tensors.
+    """Read the checkpoint of a folder: names, shapes and settings of the tensors.
 
     Raises:
         BackendError: a file cannot be read, its index is another model's, or a tensor is in a format that lbx does not
@@ -151,7 +151,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             weights.append(_match_format(folder, _with_state(folder, weight, tensors)))
         except (CheckpointFormatError, re.error) as exc:
             raise BackendError(f"{folder} stores {name} in an unsupported way: {exc}.", fix=_FIX) from exc
-    _refuse_uneven(folder, weights)
+    _refuse_missing_parts(folder, weights)
     _refuse_unknown_formats(folder, plain, settings)
     if settings and not weights and settings.get("format") != "dense":
         raise BackendError(
@@ -167,7 +167,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _read_tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
-    """{name: tensor} of the model's files, and the files' metadata."""
+    """Read {name: tensor} of the model's files, and the files' metadata."""
     single_file, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single_file.exists() or not index.exists():
         files = [single_file] if single_file.exists() else sorted(folder.glob("*.safetensors"))[:1]
@@ -211,7 +211,7 @@ def _read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
 
 
 def _open_safetensors(path: Path, framework: str) -> Any:
-    """Open a file with safetensors. Raises OSError and safetensors' own errors."""
+    """Open a .safetensors file. Raises OSError and safetensors' own errors."""
     from safetensors import safe_open
 
     require_file(path)
@@ -222,7 +222,7 @@ def _open_safetensors(path: Path, framework: str) -> Any:
 
 
 def _group_parts(tensors: Mapping[str, StoredTensor]) -> tuple[dict[str, dict[str, str]], dict[str, StoredTensor]]:
-    """Group tensors as {weight: {part: tensor}} of weights that may be quantised; returns all others separately."""
+    """Group the tensors of weights that may be quantised as {weight: {role: tensor}}, and return all other tensors."""
     groups: dict[str, dict[str, str]] = {}
     for name in tensors:
         if (match := _SUFFIX.match(name)) is None:
@@ -255,7 +255,7 @@ def _stored_weight(
 
 
 def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, StoredTensor]) -> StoredWeight:
-    """Add the weight's settings, which bitsandbytes stores in a separate tensor."""
+    """Add the settings of a weight that bitsandbytes stores in a separate tensor."""
     if "state" not in weight.tensors:
         return weight
     name = weight.tensors["state"]
@@ -294,8 +294,8 @@ def _unsupported_error(folder: Path, weight: StoredWeight) -> BackendError:
     return BackendError(f"{folder} stores {weight.name} as {method} with {parts}: {problem}.", fix=_FIX)
 
 
-def _refuse_uneven(folder: Path, weights: Sequence[DenseWeight]) -> None:
-    """Refuse weights that lack a part: in one format, all layers or experts have the same parts of a weight."""
+def _refuse_missing_parts(folder: Path, weights: Sequence[DenseWeight]) -> None:
+    """Refuse weights that lack a tensor which the same weight of other layers or experts has."""
     first: dict[tuple[str, int], StoredWeight] = {}
     for dense in weights:
         weight = first.setdefault((_NUMBERS.sub("#", dense.weight.name), FORMATS.index(dense.format)), dense.weight)
@@ -327,10 +327,10 @@ def _refuse_unknown_formats(
 
 
 class DenseTensors:
-    """A folder's tensors for ``from_pretrained``: each is read, or dequantised, when transformers accesses it.
+    """Tensors of a folder for ``from_pretrained``, each read or dequantised when transformers accesses it.
 
-    So a model is never held twice, whether transformers moves its tensors to a GPU or merges experts of them. As a
-    context: files are open inside it, and errors of weights are raised when it exits.
+    A model is therefore never in memory twice, whether transformers moves tensors to a GPU or merges experts. Use as a
+    context manager: files are open inside, and errors of weights are raised at the exit.
     """
 
     def __init__(self, checkpoint: Checkpoint, dtype: Any) -> None:
@@ -340,7 +340,7 @@ class DenseTensors:
         self._error: Exception | None = None
 
     def __enter__(self) -> dict[str, Any]:
-        """{name: object that returns the tensor for ``[...]``}: weights in the ``torch.dtype``, others unchanged."""
+        """Return {name: object that returns the tensor for ``[...]``}: weights in the dtype, others unchanged."""
         tensors = self._checkpoint.tensors
         self._files = {
             file: self._open.enter_context(_open_safetensors(self._checkpoint.folder / file, "pt"))
@@ -352,7 +352,7 @@ class DenseTensors:
         }
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """Raise the BackendError of a weight that has another shape than declared or does not fit into memory."""
+        """Raise the BackendError of a weight with another shape than declared, or that does not fit into memory."""
         self._open.close()
         if self._error is not None:
             raise self._error  # transformers reports another error, or no error
@@ -373,7 +373,7 @@ class DenseTensors:
 
 
 class _LazyTensor:
-    """Tensor computed on access: transformers reads it by ``tensor[...]``."""
+    """Tensor that is computed when transformers reads it by ``tensor[...]``."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""Decoder layers of the Llama family on the compiled kernel. Imported only with transformers.
+"""Decoder layers of the Llama family, computed by the compiled kernel. Imports transformers.
 
 Between the operations of transformers' modules, threads fall asleep while one of them runs Python; with a small model
 that is half of a decode step. The kernel computes the layers of a pass without Python. Embedding, rotary frequencies,
@@ -18,22 +18,22 @@ from lbx.backends.hf.kernel import DecoderArguments, LayerArgument, LayoutArgume
 from lbx.backends.hf.packed_linear import PackedLinear
 
 if TYPE_CHECKING:
-    from lbx.backends.hf.cells import CellStore
+    from lbx.backends.hf.cell_store import CellStore
     from lbx.backends.hf.kernel import Kernel
 
 _LAYERS = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer", "SmolLM3DecoderLayer"}
-"""Classes of transformers whose layers are computed as decoder.h does."""
+"""Names of the layer classes of transformers that decoder.h computes."""
 
 _SILU = (torch.nn.SiLU, type(ACT2FN["silu"]))
 _PRODUCTS_PER_CALL = 1 << 34
-"""Products of two numbers in one call, a fraction of a second: between calls, Python notices an interruption."""
+"""Number of multiplications in one call, a fraction of a second: between calls, Python notices an interruption."""
 
 
 class CompiledDecoder:
-    """Passes of a model whose decoder layers the kernel computes.
+    """Decoder of a model whose layers the compiled kernel computes.
 
     Args:
-        model: one that ``of`` accepts.
+        model: model that ``for_model`` accepts.
     """
 
     def __init__(self, model: Any, kernel: Kernel) -> None:
@@ -57,19 +57,19 @@ class CompiledDecoder:
         self._capacity = self._high_water = 0  # of that store when they were set
 
     @classmethod
-    def of(cls, model: Any) -> CompiledDecoder | None:
-        """Compiled decoder of a model; None if the kernel does not compute such layers."""
+    def for_model(cls, model: Any) -> CompiledDecoder | None:
+        """Make the compiled decoder of a model, or None if the kernel does not compute the layers."""
         found, layers = find_kernel(), getattr(getattr(model, "model", None), "layers", ())
         return cls(model, found[1]) if found and layers and all(map(_can_compile, layers)) else None
 
     def logits(
         self, tokens: torch.Tensor, positions: torch.Tensor, store: CellStore, logit_indices: Sequence[int]
     ) -> torch.Tensor:
-        """Logits after the tokens with these indices, shape (indices, vocabulary).
+        """Compute a pass, and return the logits after the tokens at ``logit_indices``, shape (indices, vocabulary).
 
         Args:
             tokens, positions: shape (tokens,).
-            store: its current pass has layouts.
+            store: cell store whose current pass contains layouts.
         """
         states = self._base.embed_tokens(tokens).contiguous()
         cosines, sines = self._base.rotary_emb(states[None], positions[None])
@@ -114,7 +114,7 @@ class CompiledDecoder:
         return is_same and current.high_water <= self._high_water
 
     def _make_room(self, store: CellStore, states: torch.Tensor) -> None:
-        """Grow all layers of the store, and point to their cells."""
+        """Grow all layers of the store, and update the pointers to the cells."""
         self._store, current = None, store.current_pass  # an interruption may come between two layers
         windows = list(current.layouts)
         for layer, cells in zip(self._layers, store.cell_layers, strict=True):
@@ -131,7 +131,7 @@ class CompiledDecoder:
 
 
 def _can_compile(layer: Any) -> bool:
-    """Whether decoder.h computes what this layer does."""
+    """Whether decoder.h computes the same as a layer."""
     if type(layer).__name__ not in _LAYERS or not type(layer).__module__.startswith("transformers.models."):
         return False
     if any(module._forward_hooks or module._forward_pre_hooks for module in layer.modules()):

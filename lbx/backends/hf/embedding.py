@@ -1,4 +1,4 @@
-"""Embedding models in Hugging Face's format on sentence-transformers and torch.
+"""Backend for embedding models in Hugging Face's format, on sentence-transformers and torch.
 
 Embeddings equal those of ``SentenceTransformer(folder).encode(texts)``, with additional guarantees:
 no code from the folder, no network, no pickled weights, no random numbers in place of missing ones, and batches
@@ -35,7 +35,7 @@ from lbx.backends.options import thread_count
 from lbx.backends.weights import fingerprint
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.records import encodable
+from lbx.base.records import replace_surrogates
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Vectors
@@ -50,7 +50,7 @@ _POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
 
 @dataclass(eq=False)
 class SentenceTransformersEmbedder:
-    """A loaded SentenceTransformer.
+    """Embedding model on sentence-transformers.
 
     Args:
         prompts: prefix of queries (True) and of other texts (False); None uses the model's own.
@@ -66,7 +66,7 @@ class SentenceTransformersEmbedder:
 
         if self._model is None:
             raise BackendError(f"The embedding model {self.info.name} is closed.", fix="Load it again.")
-        clean = [encodable(text) for text in texts]
+        clean = [replace_surrogates(text) for text in texts]
         prompt = self._prompts[query]
         vectors = np.zeros((len(clean), self.info.dimensions), np.float32)
         # With a rotary embedding that depends on the length of the input, the longest text would change the others.
@@ -81,7 +81,7 @@ class SentenceTransformersEmbedder:
         self._model = None
 
     def _token_counts(self, texts: Sequence[str], prompt: str | None) -> list[int]:
-        """Token count of each text as the model reads it: with prompt and special tokens, at most the maximum."""
+        """Number of tokens of each text as the model reads it: with prompt and special tokens, truncated."""
         before = prompt or ""
         if prompt is None and self._model.default_prompt_name is not None:
             before = self._model.prompts[self._model.default_prompt_name]
@@ -91,7 +91,7 @@ class SentenceTransformersEmbedder:
         return [min(len(row), self.info.max_tokens) for row in ids]
 
     def _encode(self, texts: list[str], prompt: str | None) -> Any:
-        """The vectors of one batch, shape (texts, dimensions), float32."""
+        """Compute the vectors of one batch, shape (texts, dimensions), float32."""
         import torch
 
         try:
@@ -112,11 +112,11 @@ class SentenceTransformersEmbedder:
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTransformersEmbedder:
-    """Load a sentence-transformers folder. No code from the folder is run.
+    """Load an embedding model from a sentence-transformers folder. No code from the folder is run.
 
     Raises:
         ImportError: torch, transformers or sentence-transformers is not installed.
-        BackendError: something is missing, damaged or unsafe, or padding_side does not suit the model.
+        BackendError: a file is missing, damaged or unsafe, or padding_side does not suit the model.
     """
     options = card.options_as(SentenceTransformersOptions)
     subfolders = _check_folder(weights, options)
@@ -162,7 +162,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
 
 
 def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[str]:
-    """Refuse incomplete or unsafe models before loading any part.
+    """Refuse incomplete or unsafe models before loading them.
 
     Returns:
         The model's folders with files, relative to the model; "." first.
@@ -193,7 +193,7 @@ def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[st
 
 
 def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[str]:
-    """The folders that modules.json names; every class in it must be sentence-transformers' own."""
+    """Folders that modules.json names. Raises BackendError for classes other than sentence-transformers' own."""
     path = folder / _MODULES
     if not path.is_file():
         if options.pooling:
@@ -224,7 +224,7 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
 
 
 def _load_model(folder: Path, options: SentenceTransformersOptions, device: str, *, debug: bool) -> tuple[Any, Any]:
-    """Load the model; returns the sentence_transformers module and the model."""
+    """Load the model, and return the module sentence_transformers and the model."""
     if title := read_checkpoint(folder).title:
         raise BackendError(
             f"The embedding model in {folder} is stored as {title}; lbx reads quantised folders of language models "
@@ -302,7 +302,7 @@ def _check_complete(reports: Sequence[Mapping[str, Any]], folder: Path) -> None:
 
 
 def _disable_chat_template(model: Any) -> None:
-    """Encode texts without a chat template.
+    """Make a model encode texts without a chat template.
 
     If a folder is not marked as a sentence-transformers model, the library wraps texts in the chat template
     that the tokenizer happens to have. Decoders made into embedding models have inherited theirs, and were not trained

@@ -1,4 +1,4 @@
-"""Checks of a Hugging Face folder: its JSON files before a library reads them, and its tokenizer."""
+"""Checks of a Hugging Face folder, before a library reads it: JSON files and tokenizer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _COUNT_KEYS = re.compile(r"^(?!vocab).*(layer|head|expert|block|depth)")  # Gemm
 _LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 _RANGES: Mapping[str, NumberRange] = {
     **dict.fromkeys((*_LENGTHS, "original_max_position_embeddings"), POSITIONS),
-    "sliding_window": POSITIONS._replace(least=0),
+    "sliding_window": POSITIONS._replace(minimum=0),
     **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads"), PARTS),
-    **dict.fromkeys(("num_nextn_predict_layers", "num_kv_shared_layers"), PARTS._replace(least=0)),
+    **dict.fromkeys(("num_nextn_predict_layers", "num_kv_shared_layers"), PARTS._replace(minimum=0)),
     **dict.fromkeys(("hidden_size", "vocab_size"), SIZES),
-    **dict.fromkeys(("head_dim", "intermediate_size", "kv_lora_rank"), SIZES._replace(least=0)),
+    **dict.fromkeys(("head_dim", "intermediate_size", "kv_lora_rank"), SIZES._replace(minimum=0)),
     "rope_theta": BASES,
     "partial_rotary_factor": NumberRange(0, 16, is_integer=False),
 }
-"""Numbers that lbx reads."""
+"""Ranges of numbers in config.json that lbx reads."""
 _ROPE = ("rope_scaling", "rope_parameters")
 
 _ADAPTER = "adapter_config.json"
@@ -36,8 +36,8 @@ def refuse_unsafe_files(folder: Path) -> None:
     """Refuse files that would hang a library, or make it read outside the folder.
 
     Raises:
-        BackendError: config.json counts its parts in millions, an index names weights outside the folder, or there is
-            an adapter; one of them cannot be read, or anything in the folder is a pipe, a device or a socket.
+        BackendError: config.json contains an impossible number, an index names weights outside the folder, there is an
+            adapter, a JSON file cannot be read, or the folder contains a pipe, a device or a socket.
     """
     for path in (*folder.iterdir(), *folder.glob("*/*")):  # libraries choose from these by their own names
         if path.exists() and not path.is_dir() and not path.is_file():
@@ -58,7 +58,7 @@ def refuse_unsafe_files(folder: Path) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Value in a JSON file of a model's folder; None if the file does not exist. Raises BackendError."""
+    """Read a JSON file of a model folder, or return None if it does not exist. Raises BackendError if it is damaged."""
     try:
         return json.loads(read_input(path, SMALL))
     except FileNotFoundError:
@@ -71,12 +71,12 @@ def read_json(path: Path) -> Any:
 
 
 def _problems(value: Any, *, in_rope: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield each key of a nested value that has an impossible number, and a clause about it."""
+    """Yield the keys of a nested value with impossible numbers, each with a clause on the number."""
     for key, inner in value.items() if isinstance(value, dict) else ():
         limits = FACTORS if in_rope and key == "factor" else _RANGES.get(key)
         is_number = isinstance(inner, int | float) and not isinstance(inner, bool)
         if limits is None and is_number and _COUNT_KEYS.search(key):
-            limits = PARTS._replace(least=-math.inf, is_integer=False)  # of a library's own
+            limits = PARTS._replace(minimum=-math.inf, is_integer=False)  # of a library's own
         is_of_parts = isinstance(inner, list | dict) and not in_rope and key not in _LENGTHS
         if limits and inner is not None and not is_of_parts and (problem := limits.problem(inner)):
             yield key, problem
@@ -91,15 +91,15 @@ _FIX = "The tokenizer or config.json probably belongs to another model: copy bot
 
 
 def refuse_foreign_tokenizer(tokenizer: Any, rows: int, chat_template: str | None, folder: Path) -> None:
-    """Raise BackendError if prompts could contain ids without an embedding row, or many rows have no token.
+    """Raise BackendError if prompts could contain ids without an embedding row, or many rows lack a token.
 
     Special tokens beyond the last row are allowed if no prompt can contain them: gemma3's image token in its
     models without images, the padding token that finetunes add.
 
     Args:
-        tokenizer: of transformers.
-        rows: of the model's input embedding.
-        chat_template: the one in use.
+        tokenizer: tokenizer of transformers.
+        rows: number of rows of the model's input embedding.
+        chat_template: chat template in use.
     """
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     silent = {

@@ -36,17 +36,17 @@ _TOKENIZER_FILES = (
 _MORE_TOKENIZER_FILES = ("merges.txt", "added_tokens.json")
 
 IMPORTS = "imports of torch and transformers"
-"""Phase of the start of a run."""
+"""Name of the phase of a run's start that imports the libraries."""
 _COMPILER = "torch._dynamo"
 _MARKS = ("allow_in_graph", "assume_constant_result", "disable")
-"""Decorators of the compiler that torch and transformers apply on import."""
+"""Names of the compiler's decorators that torch and transformers apply on import."""
 
 # Rotary embeddings with factors that change with the length of the input seen so far.
 _LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
 def refuse_without_tokenizer(folder: Path) -> None:
-    """Raise BackendError for a folder without a tokenizer that can be used.
+    """Raise BackendError for a folder without a usable tokenizer.
 
     Without a vocabulary transformers would make up an empty one, and read no word.
     """
@@ -59,7 +59,7 @@ def refuse_without_tokenizer(folder: Path) -> None:
 
 
 def vocabulary_files(folder: Path) -> list[Path]:
-    """Files that define the tokenizer of a folder: tokenizer.json, or else every other file with a part of it."""
+    """Files that define the tokenizer of a folder: tokenizer.json, or else all other tokenizer files."""
     names = (*_TOKENIZER_FILES, *_MORE_TOKENIZER_FILES)
     files = [folder / name for name in names if (folder / name).is_file()]
     return files[:1] if files[:1] == [folder / _TOKENIZER_FILES[0]] else files
@@ -77,7 +77,7 @@ def refuse_growing_text(file: Path) -> None:
 
 
 def choose_device(torch: Any, name: str) -> Any:
-    """The ``torch.device`` that a card's option means.
+    """Resolve a card's option to a ``torch.device``.
 
     Raises:
         BackendError: the GPU does not exist.
@@ -95,9 +95,9 @@ def choose_device(torch: Any, name: str) -> Any:
 
 
 def processor_features(torch: Any) -> frozenset[str]:
-    """The instruction sets that torch's matrix products of rounded numbers may use, by torch's names.
+    """Instruction sets that torch's matrix products in rounded formats may use, by torch's names.
 
-    None without oneDNN, which has the kernels.
+    Empty without oneDNN, which contains the kernels.
     """
     if not torch.backends.mkldnn.is_available():
         return frozenset()
@@ -105,7 +105,7 @@ def processor_features(torch: Any) -> frozenset[str]:
 
 
 def prepare_environment() -> None:
-    """Set variables that torch and the hub's libraries read: offline, short spinning; call it before their import."""
+    """Set environment variables of torch and the hub's libraries, before the import: offline, short spinning."""
     shorten_spins()
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -113,7 +113,7 @@ def prepare_environment() -> None:
 
 @phases.measure(IMPORTS)
 def import_transformers() -> tuple[Any, Any]:
-    """Import torch and transformers without the parts that only training uses.
+    """Import torch and transformers without modules that only training uses.
 
     transformers' models would import torch's distributed tensors, and SciPy for losses of object detection. It does
     without them where they are not installed.
@@ -129,7 +129,7 @@ def import_transformers() -> tuple[Any, Any]:
 
 @contextmanager
 def postpone_compiler() -> Iterator[None]:
-    """Do not import torch's compiler in this block, in which nothing may compile.
+    """Postpone the import of torch's compiler in a block without compilation.
 
     Its import takes as long as torch's, and torch and transformers do it only to mark functions.
     """
@@ -145,7 +145,7 @@ def postpone_compiler() -> Iterator[None]:
 
 
 class _PostponedCompiler(ModuleType):
-    """Module in the place of torch's compiler that marks no functions, and gives its place up for anything else."""
+    """Substitute for torch's compiler that marks no functions, and that the real module replaces at any other use."""
 
     def __init__(self) -> None:
         super().__init__(_COMPILER)
@@ -172,7 +172,7 @@ def show_warnings_if(debug: bool) -> Iterator[None]:
 
 
 def set_verbosity(transformers: Any, debug: bool) -> None:
-    """Keep transformers' own log and progress bars off the terminal, unless they are asked for."""
+    """Keep transformers' log and progress bars off the terminal, except for debugging."""
     logging = transformers.utils.logging
     if debug:
         logging.set_verbosity_info()
@@ -189,12 +189,12 @@ def first_line(exc: BaseException) -> str:
 
 
 def attention_name(model: Any) -> str:
-    """The attention that a loaded model computes with, by transformers' name."""
+    """Attention implementation of a loaded model, by transformers' name."""
     return str(model.config.get_text_config(decoder=True)._attn_implementation)
 
 
 def model_tokens(model: Any, count: int, seed: int) -> list[int]:
-    """Fixed tokens to try a model with; their meaning does not matter."""
+    """Fixed token ids, without meaning, to try a model with."""
     size = int(model.get_input_embeddings().num_embeddings)
     return [(7919 * (i + 1) * (seed + 3) + 101 * seed) % size for i in range(count)]
 
@@ -221,13 +221,13 @@ def release_gpu_memory(exc: BaseException) -> None:
 
 
 def declared_window(config: Any, *, with_scaling: bool = True) -> DeclaredWindow | None:
-    """Context window declared by a configuration of transformers, enlarged by its rope scaling if ``with_scaling``."""
+    """Context window that a configuration of transformers declares, by default enlarged by the rope scaling."""
     names = ("max_position_embeddings", "model_type", *(("rope_parameters",) if with_scaling else ()))
     return window_in_config({name: getattr(config, name, None) for name in names})
 
 
 def length_dependent_ropes(config: Any) -> list[str]:
-    """Rotary embeddings of a model, per layer kind, with factors that depend on the input length."""
+    """Types of a model's rotary embeddings whose factors depend on the input length."""
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
     tables = [rope, *rope.values()] if isinstance(rope, dict) else []
     # With a fixed alpha the base is stretched once and for all (Hunyuan), though files call it dynamic.
@@ -264,14 +264,14 @@ MULTIPLYING_FEATURES = {
 
 
 class Dtype(NamedTuple):
-    """Number format by torch's name, and the reason for its choice: a clause, for the start of a run and its row."""
+    """Number format by torch's name, with the reason for the choice, as a clause."""
 
     name: str
     reason: str
 
 
 def choose_dtype(torch: Any, option: str, device: Any, folder: Path) -> Dtype:
-    """Resolve a card's option for the weights in a folder on a ``torch.device``."""
+    """Choose the number format for the weights in a folder on a ``torch.device``, from a card's option."""
     if option != AUTO:
         return Dtype(option, "as its card says")
     declared = checkpoint_dtype(folder)
@@ -286,11 +286,11 @@ def choose_dtype(torch: Any, option: str, device: Any, folder: Path) -> Dtype:
 
 
 def choose_for_processor(declared: str | None, features: Collection[str]) -> Dtype:
-    """Return the checkpoint's format if the processor multiplies it natively, otherwise float32.
+    """Choose the checkpoint's number format if the processor multiplies it natively, or else float32.
 
     Args:
-        declared: the checkpoint's format; None if its files do not give it.
-        features: the processor's, by torch's names.
+        declared: the checkpoint's format, or None if its files do not give it.
+        features: features of the processor, by torch's names.
     """
     if declared is None:
         return Dtype("float32", "its config.json names no format")
@@ -305,12 +305,12 @@ def choose_for_processor(declared: str | None, features: Collection[str]) -> Dty
 
 
 def multiplying_feature(dtype: str, features: Collection[str]) -> str | None:
-    """Name of the processor feature that multiplies numbers of this format natively; None if it is missing."""
+    """Name of the processor feature that multiplies a number format natively, or None if it is missing."""
     return next((name for feature, name in MULTIPLYING_FEATURES[dtype].items() if feature in features), None)
 
 
 def checkpoint_dtype(folder: Path) -> str | None:
-    """Weight format in config.json; None if it is missing or not a format for computing."""
+    """Number format of the weights in config.json, or None if missing or not a format for computing."""
     try:
         config = json.loads(read_input(folder / "config.json", SMALL))
     except (OSError, ValueError, RecursionError):

@@ -26,7 +26,7 @@ from lbx.base.resources import available_memory
 from lbx.base.visible import as_command
 
 _IRREGULAR_CACHE_SETTINGS = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids")
-"""Settings of models with a cache size per token that does not follow from heads and head size."""
+"""Settings of models whose cache size per token does not follow from heads and head size."""
 _TRIM, _MMAP = -1, -3
 """glibc's numbers of two thresholds: free bytes kept at the heap's end, and bytes of a block allocated outside it."""
 _LARGEST = 32 << 20
@@ -38,7 +38,7 @@ def refuse_too_large(name: str, needed_bytes: float, free: int | None, memory_na
 
     Args:
         needed_bytes: peak use of this memory while loading.
-        free: bytes; None if unknown: then no model is refused.
+        free: bytes, or None if unknown: then no model is refused.
         memory_name: name in the message, e.g. "RAM" or "cuda:0".
     """
     if free is not None and needed_bytes > free:
@@ -68,16 +68,16 @@ def release_at_once() -> Iterator[None]:
 
 
 def free_bytes(torch: Any, device: Any) -> int | None:
-    """Free bytes on the device; None if unknown."""
+    """Free bytes of memory on a device, or None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return available_memory()
 
 
 def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:
-    """Cache size of a token over all layers; None if some layers do not keep its keys and values.
+    """Bytes that a token takes in the cache, over all layers, or None if some layers do not keep all tokens.
 
-    Layers with sliding attention keep them (see ``lbx.backends.hf.cells``).
+    Layers with sliding attention keep all tokens (see ``lbx.backends.hf.cell_store``).
     """
     from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
@@ -93,7 +93,7 @@ def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:
 
 
 def _numbers_per_token(layer: Any) -> int | None:
-    """Key and value numbers per token in one layer; None if its configuration does not give them."""
+    """Count of key and value numbers per token in one layer, or None if the configuration does not define it."""
     heads = getattr(layer, "num_attention_heads", None)
     hidden = getattr(layer, "hidden_size", None)
     size = getattr(layer, "head_dim", None) or (hidden // heads if isinstance(heads, int) and hidden else None)
@@ -103,7 +103,7 @@ def _numbers_per_token(layer: Any) -> int | None:
 
 _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5}
 _USABLE_SHARE = 0.8
-"""Part of a GPU's free memory that sequences may take; the rest is for the results of a pass."""
+"""Share of a GPU's free memory for sequences; the rest is for the results of a pass."""
 
 
 _MOST_CELLS = 1 << 20
@@ -111,7 +111,7 @@ _MOST_CELLS = 1 << 20
 
 
 class LoadedWeights(NamedTuple):
-    """A model, its number format, the device that takes its tokens, and its checkpoint."""
+    """Loaded weights: model, number format, device of the input tokens, and checkpoint."""
 
     model: Any
     dtype: Dtype
@@ -122,7 +122,7 @@ class LoadedWeights(NamedTuple):
 def load_model(
     torch: Any, transformers: Any, name: str, folder: Path, options: HfOptions, *, debug: bool
 ) -> LoadedWeights:
-    """Load the weights on the device and in the number format of the card.
+    """Load a model's weights on the device and in the number format of the card.
 
     Raises:
         BackendError: a file is damaged or missing, the model does not fit, or a library is not installed.
@@ -150,7 +150,7 @@ def load_model(
 
 
 def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv_bytes: int | None) -> int:
-    """Number of the memory's cells if the card does not set it.
+    """Default number of the memory's cells, for cards that do not set it.
 
     On a CPU, the context window. On GPUs, the tokens that fit into free memory, but at least the context window.
     """
@@ -158,10 +158,10 @@ def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv
     if not kv_bytes or not layers or any(device.type != "cuda" for device in layers):
         return window
     share = {device: layers.count(device) / len(layers) for device in layers}
-    room = min(
+    fitting_cells = min(
         int(_USABLE_SHARE * (free_bytes(torch, device) or 0) / (kv_bytes * part)) for device, part in share.items()
     )
-    return max(window, min(room, max_sequences * window, _MOST_CELLS))
+    return max(window, min(fitting_cells, max_sequences * window, _MOST_CELLS))
 
 
 def _layer_devices(model: Any) -> list[Any]:
@@ -182,7 +182,7 @@ def _free_weight_bytes(torch: Any, device: Any, options: HfOptions) -> int | Non
 def _refuse_too_large(
     torch: Any, name: str, checkpoint: Checkpoint, options: HfOptions, *, dtype: str, device: Any
 ) -> None:
-    """Check memory on the weights' devices, and RAM for weights that are dequantised or pass through it."""
+    """Refuse weights that exceed the memory of the devices, or the RAM for dequantising or copying."""
     dense, unpacking = checkpoint.dense_bytes(_BYTES[options.quantization or dtype]), checkpoint.unpacking_bytes
     if device.type != "cuda":
         refuse_too_large(name, dense + unpacking, free_bytes(torch, device), str(device))
@@ -280,7 +280,7 @@ def _load_files(
 
 
 def _model_class(transformers: Any, config: Any) -> Any:
-    """The class that generates text; a vision model may only have one for text and images."""
+    """Auto class that generates text, which for some vision models is the class for text and images."""
     writes = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
     if not writes and type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
         return transformers.AutoModelForImageTextToText
@@ -288,7 +288,7 @@ def _model_class(transformers: Any, config: Any) -> Any:
 
 
 def _concrete_class(kind: Any, config: Any) -> tuple[Any, Any]:
-    """The class that an Auto class would choose, and its configuration (the text part's for text-only classes).
+    """Return the class that an Auto class would choose, and the configuration, nested for text-only classes.
 
     Auto classes need a folder, and dequantised weights have none.
     """
@@ -314,7 +314,7 @@ def _too_large_error(name: str, device: str, exc: BaseException) -> BackendError
 
 
 def _refuse_offloading(torch: Any, model: Any, name: str) -> None:
-    """Refuse device maps that leave layers in RAM or on disk: each pass would wait for copies of them."""
+    """Refuse device maps that leave layers in RAM or on disk, because each pass would wait for copies."""
     device_map = getattr(model, "hf_device_map", {})
     outside = sorted(part for part, device in device_map.items() if str(device) in ("cpu", "disk"))
     if "disk" in map(str, device_map.values()) or (outside and torch.cuda.is_available()):
@@ -369,13 +369,13 @@ _QUANTISATION_PARTS = re.compile(r"scale|zero|qweight|packed|g_idx|absmax|SCB|bl
 
 
 def check_complete(model: Any, report: Mapping[str, Any], folder: Path) -> None:
-    """Refuse a model that does not fully match its files.
+    """Check that a model fully matches its files.
 
     Args:
         report: transformers' loading info: missing, mismatched and unexpected keys.
 
     Raises:
-        BackendError: names the tensors.
+        BackendError: tensors are missing, unexpected or of another shape; the message names them.
     """
     if other := sorted(report.get("mismatched_keys", ()), key=str):
         name, shape, expected_shape = other[0]

@@ -132,7 +132,7 @@ class SentenceTransformersOptions(BackendOptions):
     ] = "float32"
     attention: Annotated[str, CardOption('"sdpa" or "eager".', choices=ATTENTIONS[1:])] = "sdpa"
     batch_tokens: Annotated[
-        int, CardOption("tokens of a batch, including padding; a longer text forms its own batch.", least=1)
+        int, CardOption("tokens of a batch, including padding; a longer text forms its own batch.", minimum=1)
     ] = 8192
     padding_side: Annotated[
         str,
@@ -165,7 +165,7 @@ class SentenceTransformersOptions(BackendOptions):
 
 
 def check_device(device: str) -> None:
-    """Raise UsageError for a name that torch does not know."""
+    """Raise UsageError for a device name that torch does not know."""
     name, _, number = device.partition(":")
     if name not in ("auto", "cpu", "cuda") or (number and not (name == "cuda" and number.isdecimal())):
         raise UsageError(f"device must be auto, cpu, cuda or cuda:N, not {device!r}.")

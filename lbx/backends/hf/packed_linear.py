@@ -1,4 +1,4 @@
-"""Linear layers with weights in the layout of lbx's kernel or of oneDNN's, for CPUs. Imported only with torch.
+"""Linear layers with weights in the layout of lbx's kernel or of oneDNN's, for CPUs. Imports torch.
 
 torch computes float32 products with MKL, which is slower than either on many processors, and in bfloat16 it converts
 the weights for each product. With a dozen tokens a pass, converted weights make products 1.4 to 3 times as fast.
@@ -16,7 +16,7 @@ from lbx.backends.hf.kernel import Kernel, PanelWeight, find_kernel
 
 
 class PackedLinear(torch.nn.Module):
-    """``torch.nn.Linear`` with a converted weight, which replaces the original one in memory.
+    """``torch.nn.Linear`` with a converted weight, which replaces the original weight in memory.
 
     Some models use the weight itself; it is then converted back and stays so.
     """
@@ -54,7 +54,7 @@ class PackedLinear(torch.nn.Module):
 
 
 class PackedEmbedding(torch.nn.Module):
-    """``torch.nn.Embedding`` whose weight is that of a linear layer, the model's last."""
+    """``torch.nn.Embedding`` that shares the weight of the model's last linear layer."""
 
     device = torch.device("cpu")  # to read it from the weight would convert that back
 

@@ -34,7 +34,7 @@ WORD = 32
 
 
 def spread_scale(scale: Any, shape: Shape, block: tuple[int, int]) -> Any:
-    """Repeat a scale per block to one per number, in float32; the last blocks may be incomplete."""
+    """Expand scales per block to scales per number, in float32. The last blocks may be incomplete."""
     scale = scale.float().expand(*shape[:-2], *scale.shape[-2:]) if scale.dim() > 1 else scale.float()
     for dim, size in zip((-2, -1), block, strict=True):
         scale = scale.repeat_interleave(size, dim).narrow(dim, 0, shape[dim])
@@ -42,7 +42,7 @@ def spread_scale(scale: Any, shape: Shape, block: tuple[int, int]) -> Any:
 
 
 def decode_e8m0(scale: Any) -> Any:
-    """Decode E8M0: 2 ** (x - 127); 255 is NaN."""
+    """Decode E8M0 scales to float32: 2 ** (x - 127), or NaN for 255."""
     import torch
 
     codes = scale.view(torch.uint8).int()
@@ -51,7 +51,7 @@ def decode_e8m0(scale: Any) -> Any:
 
 
 def decode_e2m1(octets: Any) -> Any:
-    """Decode bytes of two E2M1 numbers, the low half first, to float32."""
+    """Decode bytes that each contain two E2M1 numbers, the low half first, to float32."""
     import torch
 
     table = torch.tensor([*_E2M1, *(-number for number in _E2M1)])
@@ -60,7 +60,7 @@ def decode_e2m1(octets: Any) -> Any:
 
 
 def unpack_words(words: Any, bits: int, count: int) -> Any:
-    """Unsigned numbers packed into 32-bit words along the last dimension, from the lowest bit on."""
+    """Unpack unsigned numbers from 32-bit words along the last dimension, from the lowest bit on."""
     import torch
 
     if bits in (2, 4, 8):
@@ -74,12 +74,12 @@ def unpack_words(words: Any, bits: int, count: int) -> Any:
 
 
 def word_count(count: int, bits: int) -> int:
-    """Number of words that store ``count`` numbers."""
+    """Number of 32-bit words that store ``count`` numbers of ``bits`` bits."""
     return -(-count * bits // WORD)
 
 
 Parts = Mapping[str, Any]
-"""Tensors of a weight by their part: "weight", "scale", "zero" ..."""
+"""Tensors of a weight by role: "weight", "scale", "zero" ..."""
 
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 
@@ -90,12 +90,12 @@ class CheckpointFormatError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """One weight as a folder stores it.
+    """Weight as stored in a folder.
 
     Attributes:
         name: name of the dense tensor.
-        tensors: {part: its name in the files}.
-        shapes, dtypes: values of each part; dtypes by safetensors' names.
+        tensors: {role: name of the tensor in the files}.
+        shapes, dtypes: {role: shape} and {role: number format by safetensors' name}.
         settings: quantisation settings in config.json, including ``quant_method``.
     """
 
@@ -106,21 +106,21 @@ class StoredWeight:
     settings: Mapping[str, Any]
 
     def positive_int(self, key: str) -> int:
-        """A setting that must be an integer above 0. Raises CheckpointFormatError if it is not."""
+        """Return a setting that must be an integer above 0. Raises CheckpointFormatError if it is not."""
         value = self.settings.get(key)
         if type(value) is not int or value < 1:
             raise CheckpointFormatError(f"its {key} in config.json is {value!r}, not a positive integer")
         return value
 
     def require_shape(self, part: str, *shapes: Shape) -> None:
-        """Raise CheckpointFormatError unless the part has one of these shapes."""
+        """Raise CheckpointFormatError unless the tensor of a role has one of the shapes."""
         if self.shapes[part] not in shapes:
             expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
             raise CheckpointFormatError(f"its {part} has the shape {list(self.shapes[part])}, not {expected}")
 
 
 def _group_index(order: Any, groups: int) -> Any:
-    """Group of each column. Raises CheckpointFormatError if a group does not exist, as torch would accept -1."""
+    """Return the group of each column. Raises CheckpointFormatError for groups that do not exist: torch accepts -1."""
     order = order.long()
     if order.numel() and (int(order.min()) < 0 or int(order.max()) >= groups):
         raise CheckpointFormatError(
@@ -130,7 +130,7 @@ def _group_index(order: Any, groups: int) -> Any:
 
 
 def _group_size(weight: StoredWeight, columns: int) -> int:
-    """Length of a group along a weight's rows; the whole row if config.json has no group size."""
+    """Length of a group along the rows of a weight, the whole row if config.json declares no group size."""
     size = weight.settings.get("group_size")
     return columns if size in (None, -1, 0) else weight.positive_int("group_size")
 
@@ -150,7 +150,7 @@ def _block_size(weight: StoredWeight, key: str) -> tuple[int, int]:
 
 
 def _scale_block(weight: StoredWeight) -> tuple[int, int]:
-    """Rows and columns per scale in config.json; the scale must have the shape that follows from them."""
+    """Numbers of rows and columns per scale, from config.json, checked against the shape of the scales."""
     shape, settings = weight.shapes["weight"], weight.settings
     rows, columns = shape[-2:]
     strategy = settings.get("strategy")
@@ -179,7 +179,7 @@ def scaled_shape(weight: StoredWeight) -> Shape:
 
 
 def apply_scale(parts: Parts, weight: StoredWeight, scale: Any = None) -> Any:
-    """(weight - zero) x scale."""
+    """Dequantise a weight by (weight - zero) x scale."""
     shape, block = weight.shapes["weight"], _scale_block(weight)
 
     def spread(part: Any) -> Any:
@@ -213,7 +213,7 @@ def e2m1_shape(group: int) -> Callable[[StoredWeight], Shape]:
 
 
 def _scale_per_expert(scale: Any, numbers: Any) -> Any:
-    """A scale of the whole weight, or of each of several experts."""
+    """Reshape the scale of a whole weight, or the scales of several experts, for multiplication with ``numbers``."""
     return scale.float().reshape(-1, *([1] * (numbers.dim() - 1))) if scale.numel() > 1 else scale.float().reshape(())
 
 
@@ -265,9 +265,9 @@ def packed_shape(weight: StoredWeight) -> Shape:
 
 
 def _column_count(weight: StoredWeight, words: int, bits: int) -> int:
-    """Columns of the dense weight.
+    """Number of columns of the dense weight.
 
-    With one scale per row, only ``weight_shape`` gives them; ``unpack_integers`` checks it.
+    With one scale per row, only ``weight_shape`` gives the number; ``unpack_integers`` checks it.
     """
     size = weight.settings.get("group_size")
     groups = weight.shapes["scale"][-1]
@@ -332,22 +332,22 @@ def gptq_shape(weight: StoredWeight) -> Shape:
     return rows, columns
 
 
-def _gptq_zeros(words: Any, bits: int, rows: int, *, below: bool) -> Any:
-    """Zero points, which are stored less 1 if ``below``.
+def _gptq_zeros(words: Any, bits: int, rows: int, *, is_reduced: bool) -> Any:
+    """Unpack zero points, which are stored less 1 if ``is_reduced``.
 
     The 1 was subtracted from a word as a whole, so that a 0 borrows from the next number; with three bits, gptqmodel
     subtracts it from each number separately.
     """
-    if below and WORD % bits == 0:
+    if is_reduced and WORD % bits == 0:
         words = words + (2**WORD - 1) // (2**bits - 1)
     zero = unpack_words(words, bits, rows).int()
-    return (zero + 1) & (2**bits - 1) if below and WORD % bits else zero
+    return (zero + 1) & (2**bits - 1) if is_reduced and WORD % bits else zero
 
 
 def gptq(parts: Parts, weight: StoredWeight) -> Any:
     rows, columns = gptq_shape(weight)
     bits = weight.positive_int("bits")
-    zero = _gptq_zeros(parts["zero"], bits, rows, below=weight.settings.get("checkpoint_format") != "gptq_v2")
+    zero = _gptq_zeros(parts["zero"], bits, rows, is_reduced=weight.settings.get("checkpoint_format") != "gptq_v2")
     group = _group_size(weight, columns)
 
     def spread(part: Any) -> Any:
@@ -363,7 +363,7 @@ def gptq(parts: Parts, weight: StoredWeight) -> Any:
 
 
 def _quant_state(weight: StoredWeight) -> Mapping[str, Any]:
-    """Dense shape and numbers per scale, from the weight's own table."""
+    """Return bitsandbytes' table for a weight, with dense shape and numbers per scale."""
     state = weight.settings.get("state")
     if not isinstance(state, Mapping) or state.get("quant_type") not in ("nf4", "fp4"):
         raise CheckpointFormatError("its quant_state cannot be read")
@@ -371,7 +371,7 @@ def _quant_state(weight: StoredWeight) -> Mapping[str, Any]:
 
 
 def nf4_shape(weight: StoredWeight) -> Shape:
-    """Dense shape, as a tensor of the file declares it; ``nf4`` compares it with the count of stored numbers."""
+    """Dense shape of a weight, as declared in the file. ``nf4`` compares it with the count of stored numbers."""
     state = _quant_state(weight)
     shape = tuple(state["shape"])
     count, block = math.prod(shape), state["blocksize"]
@@ -413,7 +413,7 @@ _REPEATS, _NESTED = re.compile(r"[*+{]"), re.compile(r"\)[*+{]")
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """Quantisation settings of a folder, if it has any."""
+    """Read the quantisation settings of a folder, or None without settings."""
     config = _read_json(folder / "config.json")
     text = config.get("text_config")
     for table in (config, text if isinstance(text, dict) else {}):
@@ -434,7 +434,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def method_name(settings: Mapping[str, Any] | None) -> str:
-    """Name of the method of a folder or a weight, as in ``WeightFormat.methods``."""
+    """Name of the quantisation method in settings, as in ``WeightFormat.methods``."""
     settings = settings or {}
     name = str(settings.get("quant_method", "none")).lower().replace("_", "-").replace("fbgemm-fp8", "fbgemm_fp8")
     if name in ("modelopt", "modelopt-fp4", "modelopt-fp8"):
@@ -472,7 +472,7 @@ def _as_dict(value: object) -> dict[str, Any]:
 
 
 def _group_of(module: str, groups: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Quantisation settings of a module: the group with its name, else the group for its class (Linear), else {}."""
+    """Quantisation settings of a module: of the group that names it, or else of the group for Linear, or {}."""
     targets = [(str(target), group) for group in groups for target in group.get("targets") or ()]
     by_name = (group for target, group in targets if _matches_module(target, module))
     by_class = (group for target, group in targets if target in _CLASSES)
@@ -510,15 +510,15 @@ _U8, _I8, _I32 = frozenset({"U8"}), frozenset({"I8"}), frozenset({"I32"})
 
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
-    """How a weight is stored.
+    """Format of quantised weights, with functions that check and dequantise them.
 
     Attributes:
         title: displayed name, a format string for ``weight.settings``.
         methods: matching values of ``quant_method``, with ":" and the format if the method has several.
-        parts: {part: its possible number formats} of required parts.
-        shape: of the dense weight. Raises CheckpointFormatError where parts do not fit together.
-        dense: the weight in float32.
-        optional_parts: like ``parts``, of parts that may be missing.
+        parts: {role: possible number formats} of required tensors.
+        shape: function that returns the dense shape. Raises CheckpointFormatError if tensors do not fit together.
+        dense: function that dequantises the weight to float32.
+        optional_parts: like ``parts``, for optional tensors.
     """
 
     title: str
@@ -529,7 +529,7 @@ class WeightFormat:
     optional_parts: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def matches(self, weight: StoredWeight) -> bool:
-        """Whether the weight's tensors match this format and its number formats."""
+        """Whether a weight is stored in this format, by method, tensors and number formats."""
         allowed = {**self.parts, **self.optional_parts}
         return (
             self.parts.keys() <= weight.dtypes.keys() <= allowed.keys()
@@ -539,9 +539,9 @@ class WeightFormat:
 
 
 def require_parts(weight: StoredWeight) -> None:
-    """Raise CheckpointFormatError if a part that config.json or another part declares is missing.
+    """Raise CheckpointFormatError if a tensor that config.json or another tensor implies is missing.
 
-    Some parts a row can do without: the numbers would be read all the same, and wrongly.
+    Without the check, a format that treats the tensor as optional would decode the numbers wrongly.
     """
     settings, parts = weight.settings, weight.shapes.keys()
     needed = set()

@@ -1,4 +1,4 @@
-"""Many sequences in one pass of a transformers model, as a packed tree in one row. Imported only with transformers.
+"""Sequence memory that computes many sequences in one pass, packed into one row. Imports transformers.
 
 All new tokens of a pass are in one row, each with its own position, and attend to the cells of their own sequence.
 Shared tokens are stored and computed once.
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lbx.backends.hf.attention import Layout, PartwiseAttention, cell_index, sequence_mask
-from lbx.backends.hf.cells import CellStore, Pass, States
+from lbx.backends.hf.attention import Layout, SegmentedAttention, cell_index, sequence_mask
+from lbx.backends.hf.cell_store import CellStore, Pass, States
 from lbx.backends.hf.decoder import CompiledDecoder
 from lbx.backends.hf.library import first_line, input_device, is_out_of_memory
 from lbx.backends.hf.single import Forward
@@ -28,11 +28,11 @@ from lbx.engine.model import (
     NO_CROSS_ATTENTION,
     NO_LIMIT,
     ONE_BY_ONE_LIMIT,
-    Extend,
     MemoryFullError,
     MemoryTraits,
-    check_items,
-    check_number,
+    SequenceExtension,
+    check_extensions,
+    check_sequence,
 )
 
 if TYPE_CHECKING:
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
 _CAPACITY_STEP, _GROWTH_BLOCK = 256, 64
 _PASS_TOKENS = {False: 8, True: 256}  # cost of a pass, in tokens: on a CPU, on a GPU
 FORKS = 8
-"""Sequences with states that are kept as prefixes of later prompts."""
+"""Number of sequences with states that are kept as prefixes of later prompts."""
 _FIX_MEMORY = "Lower kv_cells, max_sequences or context_window in the model card."
 
 
 class HfSequences:
-    """Sequences of one model (``lbx.engine.model.SequenceMemory``).
+    """Sequence memory (``lbx.engine.model.SequenceMemory``) of a model on transformers.
 
     The store grows by a quarter when it is full, layer by layer. A pass that runs out of memory is repeated in halves,
     and later passes are smaller.
 
     Args:
         model: a causal language model of transformers; its layers keep tokens or a recurrent state.
-        parts: compute attention part by part (``lbx.backends.hf.attention``) instead of by the model's own attention
-            with a mask.
-        pieces: whether one pass can extend a sequence by several tokens.
-        uses_kernel: compute the layers by the compiled kernel, if it knows them (``lbx.backends.hf.decoder``).
-        name: the model's, for messages.
+        by_segments: whether to compute attention segment by segment (``lbx.backends.hf.attention``) instead of by the
+            model's own attention with a mask.
+        takes_chunks: whether one pass can extend a sequence by several tokens.
+        uses_kernel: whether to compute the layers by the compiled kernel, if possible (``lbx.backends.hf.decoder``).
+        name: name of the model in messages.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class HfSequences:
         max_sequences: int,
         max_cells: int,
         max_step: int,
-        uses_parts: bool = True,
-        takes_pieces: bool = True,
+        by_segments: bool = True,
+        takes_chunks: bool = True,
         uses_kernel: bool = True,
         name: str = "the model",
     ) -> None:
         self._model, self._config, self._name = model, model.config, name
-        self._parts, self._pieces = uses_parts, takes_pieces
+        self._by_segments, self._takes_chunks = by_segments, takes_chunks
         self._forward = Forward(model)
-        self._decoder = CompiledDecoder.of(model) if uses_parts and uses_kernel else None
+        self._decoder = CompiledDecoder.for_model(model) if by_segments and uses_kernel else None
         # Llama 4 scales queries by positions that it derives from the cache's length, ignoring ``position_ids``.
         self._derives_positions = bool(getattr(model.config.get_text_config(), "attn_temperature_tuning", False))
         self._device = input_device(model)
@@ -85,17 +85,17 @@ class HfSequences:
         self.max_step = max(max_step, max_sequences)
         cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         # In parts, a sequence attends to its own cells only.
-        price = NO_CROSS_ATTENTION if uses_parts else _PASS_TOKENS[self._device.type == "cuda"] * cheap_cells
+        price = NO_CROSS_ATTENTION if by_segments else _PASS_TOKENS[self._device.type == "cuda"] * cheap_cells
         forks_anywhere = not self._store.states
         self.traits = MemoryTraits(
             cheap_cells,
             price,
             forks_anywhere=forks_anywhere,
             trunks=2 if forks_anywhere else min(FORKS, max(1, max_sequences // 2)),
-            follow_limit=NO_LIMIT if takes_pieces else ONE_BY_ONE_LIMIT,
+            follow_limit=NO_LIMIT if takes_chunks else ONE_BY_ONE_LIMIT,
         )
         # Other devices mask a span of cells, which should have few gaps.
-        block = _GROWTH_BLOCK if uses_parts and self._device.type == "cpu" else 1
+        block = _GROWTH_BLOCK if by_segments and self._device.type == "cpu" else 1
         self._table = CellTable(max_sequences, max_cells, block=block)
         self.max_sequences, self.max_cells = max_sequences, max_cells
         self._cell_bytes = 0
@@ -111,24 +111,24 @@ class HfSequences:
 
     @property
     def cell_bytes(self) -> int:
-        """Size of one cell in all layers together; 0 before the first pass."""
+        """Size of a cell in bytes, over all layers, or 0 before the first pass."""
         return self._cell_bytes
 
     @property
     def state_bytes(self) -> int:
-        """Size of a sequence's recurrent state; 0 before the first pass."""
+        """Size of a sequence's recurrent state in bytes, or 0 before the first pass."""
         return self._states.bytes
 
     def fit(self, cells: int) -> None:
-        """No effect: the store grows on demand."""
+        """Ignore the call: the store grows on demand."""
 
     def length(self, sequence: int) -> int:
-        check_number(sequence, self.max_sequences)
+        check_sequence(sequence, self.max_sequences)
         return self._table.length(sequence)
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for number in (source, *targets):
-            check_number(number, self.max_sequences)
+            check_sequence(number, self.max_sequences)
         if source in targets:
             raise ValueError(f"sequence {source} is forked onto itself")
         if not 0 <= length <= self._table.length(source):
@@ -142,7 +142,7 @@ class HfSequences:
         self._states.fork(source, targets)
 
     def drop(self, sequence: int) -> None:
-        check_number(sequence, self.max_sequences)
+        check_sequence(sequence, self.max_sequences)
         self._drop([sequence])
         if self._ran_short and not self._table.used:
             self.release()
@@ -167,8 +167,8 @@ class HfSequences:
         self.release()
         self._model = self._forward = self._decoder = None  # type: ignore[assignment]
 
-    def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
-        tokens = check_items(items, self.max_sequences, self.max_step)
+    def extend(self, items: Sequence[SequenceExtension]) -> list[Logits | None]:
+        tokens = check_extensions(items, self.max_sequences, self.max_step)
         if not items:
             return []
         if self._model is None:
@@ -189,7 +189,7 @@ class HfSequences:
             self.max_step = max_step
             raise
 
-    def _extend(self, items: Sequence[Extend]) -> list[Logits | None]:
+    def _extend(self, items: Sequence[SequenceExtension]) -> list[Logits | None]:
         tokens = sum(len(item.tokens) for item in items)
         groups = self._attention_groups(items)
         cells = self._choose_cells([items[index] for group in groups for index in group])
@@ -212,54 +212,56 @@ class HfSequences:
             torch.cuda.empty_cache()
         return self._extend_in_halves(items)
 
-    def _extend_in_halves(self, items: Sequence[Extend]) -> list[Logits | None]:
+    def _extend_in_halves(self, items: Sequence[SequenceExtension]) -> list[Logits | None]:
         half = len(items) // 2
         if half:
             return self._extend(items[:half]) + self._extend(items[half:])
         ((sequence, tokens, wants_logits),) = items
         half = len(tokens) // 2
-        self._extend([Extend(sequence, tokens[:half], False)])
-        return self._extend([Extend(sequence, tokens[half:], wants_logits)])
+        self._extend([SequenceExtension(sequence, tokens[:half], False)])
+        return self._extend([SequenceExtension(sequence, tokens[half:], wants_logits)])
 
-    def _extend_in_turns(self, items: Sequence[Extend]) -> list[Logits | None]:
-        """Extend sequences with states: single tokens as a batch, longer pieces one after the other."""
+    def _extend_in_turns(self, items: Sequence[SequenceExtension]) -> list[Logits | None]:
+        """Extend sequences with states: single tokens as a batch, longer extensions one after the other."""
         rows: list[Logits | None] = [None] * len(items)
         for turn in self._turns(items):
             for index, logits in zip(turn, self._extend(list(turn.values())), strict=True):
                 rows[index] = logits if items[index].wants_logits else None
         return rows
 
-    def _turns(self, items: Sequence[Extend]) -> Iterator[dict[int, Extend]]:
-        """Split items into passes; yields the items of each pass by their indices in ``items``."""
+    def _turns(self, items: Sequence[SequenceExtension]) -> Iterator[dict[int, SequenceExtension]]:
+        """Split extensions into passes, and yield {index in ``items``: extension} of each pass."""
         together = {}
         for index, item in enumerate(items):
-            if not self._table.length(item.sequence) or (self._pieces and len(item.tokens) > 1):
+            if not self._table.length(item.sequence) or (self._takes_chunks and len(item.tokens) > 1):
                 yield {index: item}
             else:
                 together[index] = item
         for at in range(max((len(item.tokens) for item in together.values()), default=0)):
             remaining = {index: item for index, item in together.items() if len(item.tokens) > at}
             yield {
-                index: Extend(item.sequence, item.tokens[at : at + 1], item.wants_logits and at + 1 == len(item.tokens))
+                index: SequenceExtension(
+                    item.sequence, item.tokens[at : at + 1], item.wants_logits and at + 1 == len(item.tokens)
+                )
                 for index, item in remaining.items()
             }
 
-    def _attention_groups(self, items: Sequence[Extend]) -> list[list[int]]:
-        if self._parts and len(items) > 1:
+    def _attention_groups(self, items: Sequence[SequenceExtension]) -> list[list[int]]:
+        if self._by_segments and len(items) > 1:
             return self._table.groups([item.sequence for item in items], [len(item.tokens) for item in items])
         return [list(range(len(items)))]
 
-    def _choose_cells(self, items: Sequence[Extend]) -> list[NDArray[np.int64]]:
+    def _choose_cells(self, items: Sequence[SequenceExtension]) -> list[NDArray[np.int64]]:
         return self._table.choose_cells([item.sequence for item in items], [len(item.tokens) for item in items])
 
     def _run_pass(
         self,
-        items: Sequence[Extend],
+        items: Sequence[SequenceExtension],
         groups: Sequence[Sequence[int]],
         cells_by_item: Sequence[NDArray[np.int64]],
         capacity: int,
     ) -> list[Logits | None]:
-        """Run one pass; sequences of one attention group are adjacent in its row.
+        """Run one pass of the model. Sequences of one attention group are adjacent in the row.
 
         Args:
             groups: indices of the items of each attention group.
@@ -275,7 +277,7 @@ class HfSequences:
             self._states.begin([item.sequence for item in row])
         with_logits = [at for at, item in enumerate(row) if item.wants_logits]
         with torch.inference_mode():
-            if self._parts:
+            if self._by_segments:
                 self._begin(cells, positions, capacity, slice(0, self._table.top), self._table.top)
                 mask = None
                 self._store.current_pass.layouts = {
@@ -301,18 +303,18 @@ class HfSequences:
 
     def _compute(
         self,
-        row: Sequence[Extend],
+        row: Sequence[SequenceExtension],
         positions: NDArray[np.int32],
         mask: torch.Tensor | None,
         logit_indices: list[int],
     ) -> Sequence[Logits]:
-        """Copies of the logits at the wanted indices of the row."""
+        """Compute a pass, and return copies of the logits at ``logit_indices`` of the row."""
         tokens = np.concatenate([np.asarray(item.tokens, dtype=np.int64) for item in row])
         if self._decoder:
             ids, places = torch.from_numpy(tokens), torch.from_numpy(positions.astype(np.int64))
             return list(self._decoder.logits(ids, places, self._store, logit_indices).float().numpy())
         shape = (len(row), 1) if len(row) > 1 and not self.traits.forks_anywhere else (1, len(tokens))
-        with PartwiseAttention(self._model, self._store.layouts) if self._parts else nullcontext():
+        with SegmentedAttention(self._model, self._store.layouts) if self._by_segments else nullcontext():
             logits = self._forward.run(
                 torch.from_numpy(tokens).view(shape),
                 torch.from_numpy(positions.astype(np.int64)).view(shape),
@@ -341,19 +343,19 @@ class HfSequences:
         adjacent = bool((np.diff(cells) == 1).all())
         write_slots = slice(int(cells[0]), int(cells[-1]) + 1) if adjacent else torch.from_numpy(cells).to(self._device)
         offset: int | torch.Tensor = n_columns - len(cells)
-        if self._parts and self._derives_positions:
+        if self._by_segments and self._derives_positions:
             offset = torch.from_numpy(positions - np.arange(len(positions))).to(self._device)
         self._store.begin(Pass(capacity, self._table.top, write_slots, visible_cells, offset, n_columns))
 
     def _begin_with_mask(
-        self, items: Sequence[Extend], cells: NDArray[np.int64], capacity: int, positions: NDArray[np.int32]
+        self, items: Sequence[SequenceExtension], cells: NDArray[np.int64], capacity: int, positions: NDArray[np.int32]
     ) -> torch.Tensor | None:
-        """Begin a pass by the model's own attention; returns its mask if it needs one."""
-        columns = self._table.columns([item.sequence for item in items])
+        """Begin a pass with the model's own attention, and return the mask, or None if not needed."""
+        columns = self._table.mask_columns([item.sequence for item in items])
         self._begin(
             cells, positions, capacity, cell_index(columns.span or columns.cells, self._device), len(columns.cells)
         )
-        if columns.sort_tasks:
+        if columns.in_order:
             return None
         return sequence_mask(
             self._table,
@@ -365,7 +367,7 @@ class HfSequences:
         )
 
     def _grow_to(self, cells: int) -> int:
-        """Compute the capacity of a store that holds ``cells`` cells, with spare room if memory allows.
+        """Capacity of a store for ``cells`` cells, with spare cells if memory allows.
 
         Raises:
             BackendError: there is too little memory.
@@ -390,12 +392,12 @@ class HfSequences:
 
 
 def _end(cells: Sequence[NDArray[np.int64]]) -> int:
-    """Cell after the last one of several arrays in rising order."""
+    """Index after the last cell of several arrays in rising order."""
     return max(int(array[-1]) for array in cells) + 1
 
 
 def _free_bytes(model: Any) -> int | None:
-    """Free memory of all devices with a layer."""
+    """Free bytes of memory on the devices of the model's layers, or None if unknown."""
     devices = {parameter.device for parameter in model.parameters()}
     if any(device.type != "cuda" for device in devices):
         return available_memory()

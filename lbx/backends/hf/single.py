@@ -1,4 +1,4 @@
-"""One sequence with its own KV cache, and whether it may be computed in pieces. Imported only with transformers."""
+"""Single sequences with a KV cache, and the test whether prompts may be computed in chunks. Imports transformers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not t
 
 
 def _append(buffer: torch.Tensor, states: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """Append new states to the buffer of ``states``; returns the buffer, a larger one if they did not fit."""
+    """Append new states to the buffer of ``states``, and return the buffer, enlarged if necessary."""
     before, needed = states.shape[-2], states.shape[-2] + new.shape[-2]
     if needed > buffer.shape[-2]:
         tokens = -(-max(needed, buffer.shape[-2] * 5 // 4) // _BLOCK) * _BLOCK
@@ -53,10 +53,10 @@ def _append(buffer: torch.Tensor, states: torch.Tensor, new: torch.Tensor) -> to
 
 
 class OwnCache:
-    """Cache of a model that only accepts the one it created in its first pass.
+    """Cache of a model that only accepts the cache created in its first pass.
 
     Attributes:
-        held: the cache; None before the first pass.
+        cache: the model's cache, or None before the first pass.
     """
 
     def __init__(self, cache: Any = None) -> None:
@@ -64,7 +64,7 @@ class OwnCache:
 
 
 def make_cache(config: Any) -> DynamicCache | OwnCache:
-    """An empty cache for one sequence."""
+    """Make an empty cache for one sequence."""
     if config.model_type in _OWN_CACHES:
         return OwnCache()
     cache = DynamicCache(config=config)
@@ -84,11 +84,11 @@ _WINDOW = 8
 _TRY_GGUF = "Try a GGUF file of the model on llama.cpp."
 _ROUNDING, _HALF_ROUNDING = 1e-3, 0.05
 _MAX_ERROR = 0.2
-"""Parts of the logits' range: rounding errors stay below the first two, and in every number format below the last."""
+"""Fractions of the logits' range: rounding errors are below the first two, in every number format below the last."""
 
 
 class Forward:
-    """A model's pass over the next tokens of one sequence, with the arguments that this model takes."""
+    """Function that computes the next tokens of a sequence, with the arguments that the model accepts."""
 
     def __init__(self, model: Any) -> None:
         self._model, self._device = model, input_device(model)
@@ -98,13 +98,13 @@ class Forward:
         self._keeps = "logits_to_keep" in takes
 
     def __call__(self, tokens: Sequence[int], cache: Any, n_cached: int) -> Any:
-        """Append tokens to a cache of the given length; logits of shape (1, 1 or len(tokens), vocabulary)."""
+        """Append tokens to a cache of ``n_cached`` tokens. Returns logits, (1, 1 or len(tokens), vocabulary)."""
         ids = torch.tensor([tokens], dtype=torch.long)
         with torch.inference_mode():
             return self.run(ids, torch.arange(n_cached, n_cached + len(tokens))[None], cache, keep=1)
 
     def run(self, ids: torch.Tensor, positions: torch.Tensor, cache: Any, *, keep: int | list[int], **more: Any) -> Any:
-        """Logits of tokens at these positions, both of shape (batch, tokens).
+        """Compute the logits of tokens at ``positions``, both of shape (batch, tokens).
 
         Args:
             keep: number or indices of the last tokens with logits, if the model can leave others out. A list, because
@@ -128,10 +128,10 @@ def keeps_tokens(model: Any) -> bool:
     return all(type(layer) in _TOKEN_LAYERS for layer in DynamicCache(config=model.config).layers)
 
 
-def can_compute_in_pieces(model: Any, name: str) -> bool:
-    """Whether a prompt may be computed in pieces: some recurrent layers forget their state before several new tokens.
+def can_compute_in_chunks(model: Any, name: str) -> bool:
+    """Whether a prompt may be computed in chunks: some recurrent layers forget the state before several new tokens.
 
-    A few tokens, more than the model's windows, are computed in pieces and all at once.
+    A few tokens, more than the model's windows, are computed in chunks and all at once.
 
     Raises:
         BackendError: even single tokens after a prefix give other logits than computing all at once.
@@ -148,8 +148,8 @@ def can_compute_in_pieces(model: Any, name: str) -> bool:
         with small_windows(model):
             expected = full_logits(model, tokens)[-1] if usual else _last_logits(model, [tokens])
             cuts = ([first, second + last], [first, second, last])
-            by_pieces = max(_distance(_last_logits(model, cut), expected) for cut in cuts)
-            by_steps = by_pieces if usual else _distance(_last_logits(model, [first + second, last]), expected)
+            by_chunks = max(_distance(_last_logits(model, cut), expected) for cut in cuts)
+            by_steps = by_chunks if usual else _distance(_last_logits(model, [first + second, last]), expected)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as exc:
         raise BackendError(
             f"{name} cannot be computed token by token: {first_line(exc)}",
@@ -162,7 +162,7 @@ def can_compute_in_pieces(model: Any, name: str) -> bool:
             fix=f"Its tokens may attend to later tokens, as in an encoder, or this version of transformers computes "
             f"it wrongly. {_TRY_GGUF}",
         )
-    return by_pieces <= rounding_tolerance(model)
+    return by_chunks <= rounding_tolerance(model)
 
 
 @contextmanager
@@ -217,24 +217,24 @@ def _drops_cache(model: Any) -> bool:
 
 
 def rounding_tolerance(model: Any) -> float:
-    """Tolerated rounding error of logits, as a fraction of their range."""
+    """Tolerated rounding error of logits, as a fraction of the logits' range."""
     return _ROUNDING if model.dtype in (torch.float32, torch.float64) else _HALF_ROUNDING
 
 
 def full_logits(model: Any, tokens: Sequence[int]) -> torch.Tensor:
-    """Logits after each token with the model's own defaults, including positions: (tokens, vocabulary)."""
+    """Logits after each token, computed with the model's own defaults, shape (tokens, vocabulary)."""
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([tokens], device=input_device(model)), use_cache=False).logits
     rows: torch.Tensor = logits[0].float()
     return rows
 
 
-def _last_logits(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Logits after the last of these pieces of one sequence."""
+def _last_logits(model: Any, chunks: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Logits after the last of several chunks of one sequence."""
     forward, cache, n_cached = Forward(model), make_cache(model.config), 0
-    for piece in pieces:
-        logits = forward(piece, cache, n_cached)
-        n_cached += len(piece)
+    for chunk in chunks:
+        logits = forward(chunk, cache, n_cached)
+        n_cached += len(chunk)
     row: torch.Tensor = logits[0, -1].float()
     return row
 

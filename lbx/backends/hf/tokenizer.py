@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer, as prompts need it.
+"""Tokenizer of Hugging Face transformers, and counting of tokens by words.
 
 Token counts of long texts as sums over their words, for tokenizers that split every text before a space.
 
@@ -27,7 +27,7 @@ from lbx.backends.hf.files import read_json
 from lbx.backends.hf.library import first_line
 from lbx.base.errors import BackendError
 from lbx.base.phases import phases
-from lbx.base.records import encodable
+from lbx.base.records import replace_surrogates
 from lbx.engine.reasoning import choose_marks, encode_separately, is_control_token
 
 log = logging.getLogger("lbx")
@@ -51,9 +51,9 @@ _KNOWN_PATTERNS = frozenset(
 
 
 def can_count_words(tokenizer: Mapping[str, Any]) -> bool:
-    """Return whether a tokenizer (a parsed tokenizer.json) never joins a space to a preceding visible character.
+    """Whether a tokenizer (a parsed tokenizer.json) never joins a space to a preceding visible character.
 
-    Its tokens of a text are then those of the text's parts before each such space.
+    The tokens of a text are then the tokens of the words between such spaces.
     """
     model = tokenizer.get("model") or {}
     if model.get("type") != "BPE" or model.get("dropout") or model.get("continuing_subword_prefix"):
@@ -113,11 +113,11 @@ def _is_sentencepiece(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) ->
 
 
 class WordCounter:
-    """Counter of the tokens of texts.
+    """Counter of the tokens of texts, word by word.
 
     Args:
         tokenizer: a parsed tokenizer.json that ``can_count_words`` accepts.
-        count: counts the tokens of a text by encoding it.
+        count: function that counts the tokens of a text by encoding it.
     """
 
     def __init__(self, tokenizer: Mapping[str, Any], count: Callable[[str], int]) -> None:
@@ -236,19 +236,19 @@ class HfTokenizer:
         return frozenset(self.control_tokens.values())
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        ids = self._encode(encodable(text), split=not special, add=False)
+        ids = self._encode(replace_surrogates(text), split=not special, add=False)
         if special or self._rust is None or self._control_ids.isdisjoint(ids):
             return ids
         return self.encode_pieces([text])
 
     @property
     def definition(self) -> str | None:
-        """The tokenizer as JSON, tokens from all its files included; None without a Rust tokenizer."""
+        """Definition of the tokenizer as JSON, with tokens from all files, or None without a Rust tokenizer."""
         return None if self._rust is None else str(self._rust.to_str())
 
     def count(self, text: str) -> int:
         """Return the number of tokens of ``encode(text, special=True)``, by words if the tokenizer allows it."""
-        return self._count(encodable(text))
+        return self._count(replace_surrogates(text))
 
     @cached_property
     def _count(self) -> Callable[[str], int]:
@@ -264,18 +264,20 @@ class HfTokenizer:
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
         if self._rust is None:
             return encode_separately(self, pieces)
-        text = "".join(self._aliases[piece] if isinstance(piece, int) else encodable(piece) for piece in pieces)
+        text = "".join(
+            self._aliases[piece] if isinstance(piece, int) else replace_surrogates(piece) for piece in pieces
+        )
         return list(self._alias_tokenizer.encode(text, add_special_tokens=False).ids)
 
     @cached_property
     def _aliases(self) -> Mapping[int, str]:
-        """Texts for the control tokens that no document can know."""
+        """Random texts for the control tokens, which no document can contain."""
         secret = secrets.token_hex(8)
         return {number: f"<{secret}-{number}>" for number in self._control_ids}
 
     @cached_property
     def _alias_tokenizer(self) -> Any:
-        """This tokenizer with control tokens under their aliases.
+        """Copy of the tokenizer with the control tokens renamed to aliases.
 
         The white space they absorb, and the places of leading spaces, remain the tokenizer's own.
         """
@@ -319,8 +321,8 @@ class OwnTemplate(NamedTuple):
 
     Attributes:
         source: None for a base model, or if none of several is the default.
-        names: of several templates without a default.
-        note: sentence about a template in a file that tokenizers do not read; "" for others.
+        names: names of several templates without a default.
+        note: sentence about a template in a file that tokenizers do not read, or "" for others.
     """
 
     source: str | None = None
@@ -350,7 +352,7 @@ def own_chat_template(tokenizer: Any, folder: Path) -> OwnTemplate:
 
 
 def _named_templates(value: Any) -> dict[str, str]:
-    """{name: source} of a value of ``chat_template``; an unnamed template is the default."""
+    """Return {name: source} of the templates in a value of ``chat_template``, with "default" for an unnamed one."""
     if isinstance(value, str):
         value = {"default": value}
     if isinstance(value, list):
@@ -361,10 +363,10 @@ def _named_templates(value: Any) -> dict[str, str]:
 
 @phases.measure("load tokenizer")
 def read_tokenizer(transformers: Any, folder: Path) -> Any:
-    """The tokenizer of transformers in a folder, with the tokens of its tokenizer.json. No code from the folder is run.
+    """Load the tokenizer of a folder with transformers, as tokenizer.json defines it. No code from the folder is run.
 
     Raises:
-        BackendError: it is damaged, or needs code.
+        BackendError: the tokenizer is damaged, or needs code.
     """
     options = {"local_files_only": True, "trust_remote_code": False}
     try:
@@ -385,7 +387,7 @@ def read_tokenizer(transformers: Any, folder: Path) -> Any:
 
 
 def _matches_file(transformers: Any, tokenizer: Any, file: Path) -> bool:
-    """Whether a tokenizer gives the ids of its tokenizer.json.
+    """Whether a loaded tokenizer encodes texts as its tokenizer.json defines.
 
     Since version 5, some classes of transformers split words and spaces by rules of their own instead of the file's:
     Yi's texts would begin with a space, and GPT-4's would be split as GPT-2's.

@@ -1,1 +1,1 @@
-"""llama.cpp, through the low-level functions of llama-cpp-python."""
+"""Backends on llama.cpp, through the low-level functions of llama-cpp-python."""

@@ -1,4 +1,4 @@
-"""GGUF models on llama.cpp, through its low-level interface.
+"""Backend for GGUF models on llama.cpp, through the low-level interface.
 
 The high-level class of llama-cpp-python is not used: it supports one sequence, and it hides the flash attention and KV
 cache settings that parity needs.
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, refuse_without_end, require_window, shards, window_notes
+from lbx.backends.cards import ModelCard, refuse_without_end, require_window, split_files, window_notes
 from lbx.backends.headers import declared_window
 from lbx.backends.llama.cells import pass_size
 from lbx.backends.llama.context import (
@@ -58,7 +58,7 @@ _HARDWARE = ("threads", "max_sequences", "kv_cells")
 
 @dataclass(eq=False)
 class LlamaBackend:
-    """A GGUF model and its memory.
+    """Backend of a GGUF model with a sequence memory.
 
     Args:
         model: a pointer that this object frees.
@@ -87,7 +87,7 @@ class LlamaBackend:
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend:
-    """Load a GGUF file.
+    """Load a model from a GGUF file.
 
     Raises:
         ImportError: llama-cpp-python is not installed.
@@ -104,8 +104,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         declared = declared_window(weights)
         window = require_window(card, declared)
         padding = pass_size(tensor_types(weights) or ("",))
-        room = choose_context_size(llama_cpp, model, card, options, window, padding=padding)
-        check_memory(llama_cpp, model, card, options, room)
+        context_size = choose_context_size(llama_cpp, model, card, options, window, padding=padding)
+        check_memory(llama_cpp, model, card, options, context_size)
         model_template = own_chat_template(llama_cpp, model)
         tokenizer = LlamaTokenizer(
             llama_cpp, model, weights, card.chat.choose_template(model_template), card.chat.reasoning
@@ -114,9 +114,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         memory = LlamaSequences(
             llama_cpp,
             lambda cells, flash: make_context(
-                llama_cpp, model, card, options, room._replace(context_cells=cells), flash=flash
+                llama_cpp, model, card, options, context_size._replace(context_cells=cells), flash=flash
             ),
-            room,
+            context_size,
             max_step=options.prefill_chunk,
             vocabulary=tokenizer.size,
             on_gpu=cache_on_gpu(llama_cpp, options),
@@ -127,7 +127,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         raise
     suppressed_tokens = SuppressedTokens(tokenizer.suppressed_ids)
     settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
-        "flash_attention": "prompts" if room.flash_cells else bool(options.flash_attention),
+        "flash_attention": "prompts" if context_size.flash_cells else bool(options.flash_attention),
         "batch_invariant": is_batch_invariant(llama_cpp, model, options),
         **gpu_share(llama_cpp, model, options),
         **weights_settings(card, weights),
@@ -140,7 +140,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     declared_tokens = 0
     if declared:
         declared_tokens = declared.base_tokens if options.replaces_scaling else declared.tokens
-    title, hardware = format_title(weights), _hardware(llama_cpp, options, room)
+    title, hardware = format_title(weights), _hardware(llama_cpp, options, context_size)
     short = short_context(llama_cpp, model)
     slow = "" if on_gpu(llama_cpp, options) else slow_format_warning(title, hardware["features"])
     penalty, note = ignored_repetition_penalty(_recommended_number(llama_cpp, model, "penalty_repeat"))
@@ -157,8 +157,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         declared_context=declared_tokens,
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),
-        kv_bytes_per_token=cache_bytes(llama_cpp, model, options, room) // room.cells or None,
-        kv_cells=room.cells,
+        kv_bytes_per_token=cache_bytes(llama_cpp, model, options, context_size) // context_size.cells or None,
+        kv_cells=context_size.cells,
         on_gpu=on_gpu(llama_cpp, options),
         is_split=is_split(llama_cpp, model, options),
         free_gpu_bytes=free_before,
@@ -187,7 +187,7 @@ def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
 
 
 def _check_weights(llama_cpp: Any, card: ModelCard, options: LlamaOptions, weights: Path) -> None:
-    needed, available = sum(path.stat().st_size for path in shards(weights)), available_memory()
+    needed, available = sum(path.stat().st_size for path in split_files(weights)), available_memory()
     if on_gpu(llama_cpp, options):
         return  # layers may be placed there
     if available is not None and needed > available:
@@ -198,14 +198,14 @@ def _check_weights(llama_cpp: Any, card: ModelCard, options: LlamaOptions, weigh
 
 
 def _default_sampling(llama_cpp: Any, model: Any) -> Sampling | None:
-    """Sampling of the header's general.sampling keys, which llama.cpp's converter fills from generation_config.json."""
+    """Sampling recommended by the header's general.sampling keys, which llama.cpp's converter fills in."""
     keys = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
     values = {name: _recommended_number(llama_cpp, model, key) for name, key in keys.items()}
     return recommended_sampling(values)
 
 
 def _recommended_number(llama_cpp: Any, model: Any, key: str) -> float | str | None:
-    """A value of general.sampling; None if missing, its text if not a number."""
+    """Read a value of general.sampling as a number, as text if not a number, or None if missing."""
     text = metadata(llama_cpp, model, f"general.sampling.{key}")
     try:
         return None if text is None else float(text)
@@ -239,13 +239,13 @@ def _factor_notes(name: str, window: int, short: int) -> tuple[str, ...]:
     )
 
 
-def _hardware(llama_cpp: Any, options: LlamaOptions, room: ContextSize) -> dict[str, Any]:
+def _hardware(llama_cpp: Any, options: LlamaOptions, context_size: ContextSize) -> dict[str, Any]:
     gpus = [device for device in list_devices(llama_cpp) if device.is_gpu] if on_gpu(llama_cpp, options) else []
     names = {"gpu": gpus[0].description, "devices": [gpu.name for gpu in gpus]} if gpus else {}
     return names | {
         **cpu_variant(),
         "threads": thread_count(options.threads),
         "n_gpu_layers": options.n_gpu_layers,
-        "max_sequences": room.sequences,
-        "kv_cells": room.cells,
+        "max_sequences": context_size.sequences,
+        "kv_cells": context_size.cells,
     }

@@ -1,4 +1,4 @@
-"""Cells of llama.cpp's cache: sizes of passes and blocks, counts of cells, and a layout for equal logits in a batch.
+"""Cells of llama.cpp's cache: counts of free cells, and a layout that gives equal logits in every batch.
 
 llama.cpp does not report the number of free cells. If it chooses the cells itself (``PlainCells``), they are counted
 here, so that a batch that does not fit is refused before it is computed.
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
-"""Sequences after the memory's own: for filled cells, for cells that are moved, for padding."""
+"""Numbers of the sequences after the memory's own: for filled cells, for moved cells, for padding; their count."""
 
 
 class PlainCells(StatePort):
-    """Count of each sequence's cells in a context; its cell indices are not llama.cpp's.
+    """Counter of the cells of each sequence in a context. The cell indices differ from llama.cpp's.
 
     Args:
         context: None: only count.
@@ -50,7 +50,7 @@ class PlainCells(StatePort):
         self._count(count)
 
     def move_to(self, context: Any, count: int) -> None:
-        """Start over in a new, empty context."""
+        """Switch to a new, empty context."""
         self.connect(context)
         self._count(count)
 
@@ -68,14 +68,14 @@ class PlainCells(StatePort):
         return len(self._cells[sequence])
 
     def required_cells(self, items: Sequence[tuple[int, int]]) -> int:
-        """Cells that (sequence, tokens) need."""
+        """Number of cells that extensions, given as (sequence, number of tokens), need."""
         return sum(tokens for _, tokens in items)
 
     def start(self) -> None:
         self.clear()
 
     def allocate(self, items: Sequence[tuple[int, int]]) -> None:
-        """Count the cells of (sequence, tokens), which must be free."""
+        """Count the cells of extensions, given as (sequence, number of tokens), which must be free."""
         for sequence, tokens in items:
             taken = self._free[self.free - tokens : self.free]
             self._users[taken] = 1
@@ -86,7 +86,7 @@ class PlainCells(StatePort):
         """Called after each pass."""
 
     def share(self, source: int, length: int, target: int) -> None:
-        """Share a sequence's first cells with an empty one."""
+        """Share the first ``length`` cells of a sequence with an empty sequence."""
         self._cells[target] = self._cells[source][:length]
         if not length:
             return
@@ -154,7 +154,7 @@ class SlidingCells(PlainCells):
 
 
 class StackedCells(PlainCells):
-    """Cells of a context with a single sequence; all sequences of the memory are prefixes of it.
+    """Cells of a context with a single sequence, of which all sequences of the memory are prefixes.
 
     Only the longest one can be extended. When it is dropped, the context's sequence is cut back to the next longest.
     """
@@ -181,19 +181,19 @@ GRAIN = 32
 """Cells of a block: a multiple of the lanes of all vectors that llama.cpp uses to sum 16 or 32-bit values."""
 
 SPARE_BLOCKS = 4
-"""Two for the partial blocks at the ends of trunks, one for overshoot, one for padding."""
+"""Number of spare blocks: two for the partial blocks at the ends of trunks, one for overshoot, one for padding."""
 
 TRUNKS = 4
-"""Sequences for prefixes of prompts if sequences cannot be shortened."""
+"""Number of sequences for prefixes of prompts if sequences cannot be shortened."""
 
 
 class PassSize(NamedTuple):
-    """Numbers of tokens, and rows of logits, for which a pass is batch-invariant.
+    """Padding that makes a pass batch-invariant.
 
     llama.cpp has different kernels for few tokens, which round sums differently.
 
     Attributes:
-        min_tokens: least number of tokens for the kernels for many.
+        min_tokens: smallest pass that uses the large-batch kernels.
         multiple: number of tokens that a kernel computes together.
     """
 
@@ -201,7 +201,7 @@ class PassSize(NamedTuple):
     multiple: int = 1
 
     def padding(self, tokens: int) -> int:
-        """Number of padding tokens of a pass; 0 if it is empty."""
+        """Number of padding tokens of a pass with ``tokens`` tokens, or 0 for an empty pass."""
         return max(self.min_tokens, -(-tokens // self.multiple) * self.multiple) - tokens if tokens else 0
 
     def padded_size(self, tokens: int) -> int:
@@ -212,14 +212,14 @@ _SGEMM = {"F32", "F16", "Q8_0", "BF16"}
 
 
 def pass_size(types: Iterable[str]) -> PassSize:
-    """Size that a model's passes are padded to on a CPU.
+    """Padding of a model's passes on a CPU, by the types of the model's tensors.
 
     From llama.cpp's source: ``llamafile_sgemm`` takes 2 tokens or more on x86 (8 on ARM, not seen running there),
     the kernels for K-quants 8, and those for rearranged weights (``repack``) four at a time.
 
     Args:
-        types: of all tensors. general.file_type in the header names only the most frequent: files with another type
-            for the output or some layers are common.
+        types: types of all tensors. general.file_type in the header names only the most frequent: files with another
+            type for the output or some layers are common.
     """
     arm = platform.machine().lower() in ("aarch64", "arm64")
     return PassSize(2) if _SGEMM.issuperset(types) and not arm else PassSize(8, 4)
@@ -255,11 +255,11 @@ class Blocks:
         return self._lengths[sequence]
 
     def missing(self, sequence: int, tokens: int) -> int:
-        """Number of new blocks that a sequence needs for these tokens."""
+        """Number of new blocks that a sequence needs for ``tokens`` more tokens."""
         return -(-(self._lengths[sequence] + tokens) // self.grain) - len(self._blocks[sequence])
 
     def assign(self, items: Iterable[tuple[int, int]]) -> list[list[int]] | None:
-        """Choose the lowest free blocks above each sequence's last one; None if there are too few.
+        """Choose the lowest free blocks above the last block of each sequence, or None if there are too few.
 
         Args:
             items: (sequence, number of new tokens); ``grow`` makes the change.
@@ -276,7 +276,7 @@ class Blocks:
         return assigned
 
     def grow(self, sequence: int, tokens: int, blocks: Sequence[int]) -> NDArray[np.int64]:
-        """Append tokens to a sequence, in its last block and the new ones; returns their cells, shape (tokens,)."""
+        """Append tokens to a sequence, in the last block and in new blocks, and return the cells, shape (tokens,)."""
         start = self._lengths[sequence]
         self._users[list(blocks)] += 1
         self._blocks[sequence].extend(blocks)
@@ -293,7 +293,7 @@ class Blocks:
         self._lengths[target] = length
 
     def drop(self, sequence: int) -> list[int]:
-        """Remove a sequence; returns the blocks that became free, in rising order."""
+        """Remove a sequence, and return the blocks that became free, in rising order."""
         blocks, self._blocks[sequence] = self._blocks[sequence], []
         self._lengths[sequence] = 0
         self._users[blocks] -= 1
@@ -304,7 +304,7 @@ class Blocks:
             self.drop(sequence)
 
     def owners(self) -> dict[int, tuple[int, list[int]]]:
-        """{block: (its index within a sequence, its sequences)} of the blocks in use, in rising order."""
+        """Return {block: (index within a sequence, sequences)} of the blocks in use, in rising order."""
         owners: dict[int, tuple[int, list[int]]] = {}
         for sequence, blocks in enumerate(self._blocks):
             for index, block in enumerate(blocks):
@@ -312,7 +312,7 @@ class Blocks:
         return dict(sorted(owners.items()))
 
     def move(self, block: int, index: int, owners: Sequence[int], target: int) -> None:
-        """Replace a block by a free one in all its owners."""
+        """Replace a block by a free block in all sequences that own it."""
         for sequence in owners:
             self._blocks[sequence][index] = target
         self._users[target], self._users[block] = len(owners), 0
@@ -342,7 +342,7 @@ class BatchInvariantCells(StatePort):
     grain = GRAIN
 
     def move_to(self, context: Any, cells: int) -> None:
-        """Start over in a new, empty context."""
+        """Switch to a new, empty context."""
         self.connect(context)
         self._blocks = Blocks(cells // GRAIN - 2, self._sequences, GRAIN)
         self.count = (cells // GRAIN - SPARE_BLOCKS) * GRAIN
@@ -350,19 +350,19 @@ class BatchInvariantCells(StatePort):
 
     @property
     def free(self) -> int:
-        """Cells of free blocks."""
+        """Number of cells in free blocks."""
         return self._blocks.free_blocks * GRAIN
 
     @property
     def used(self) -> int:
-        """Cells of blocks in use."""
+        """Number of cells in blocks in use."""
         return self._blocks.used * GRAIN
 
     def length(self, sequence: int) -> int:
         return self._blocks.length(sequence)
 
     def required_cells(self, items: Sequence[tuple[int, int]]) -> int:
-        """Cells of new blocks that (sequence, tokens) need."""
+        """Number of cells in the new blocks that extensions, given as (sequence, number of tokens), need."""
         return sum(self._blocks.missing(*item) for item in items) * GRAIN
 
     def start(self) -> None:
@@ -379,7 +379,7 @@ class BatchInvariantCells(StatePort):
         self._edge = GRAIN
 
     def allocate(self, items: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-        """Free the cells of (sequence, tokens) for the next pass; returns the cells of all tokens."""
+        """Free the cells for extensions, given as (sequence, number of tokens), and return the cells of all tokens."""
         blocks = self._blocks.assign(items)
         if blocks is None:
             self._compact()
@@ -392,11 +392,11 @@ class BatchInvariantCells(StatePort):
         return cells
 
     def finish_pass(self) -> None:
-        """Remove the padding of the pass that was computed."""
+        """Remove the padding of the last pass."""
         self._remove(self._padding, 0, -1)
 
     def share(self, source: int, length: int, target: int) -> None:
-        """Fork a sequence into an empty one, which shares full blocks and gets a copy of the last one."""
+        """Fork a sequence into an empty sequence, which shares the full blocks and gets a copy of the last block."""
         full_length = length - length % GRAIN
         if full_length:
             self._copy(source, target, 0, full_length)
@@ -420,12 +420,12 @@ class BatchInvariantCells(StatePort):
             self._compact()
 
     def clear(self) -> None:
-        """Forget all cells after the cache was cleared; call ``start`` next."""
+        """Forget all cells after the cache was cleared. Call ``start`` next."""
         self._blocks.clear()
         self._edge = 0
 
     def _free_cells(self, cells: NDArray[np.int64]) -> None:
-        """Make these cells, in rising order, the only empty ones up to the last of them."""
+        """Make ``cells``, in rising order, the only empty cells up to the last of them."""
         end = int(cells[-1]) + 1
         beyond = len(cells) - int(np.searchsorted(cells, self._edge))
         if beyond and beyond < end - self._edge:
@@ -446,14 +446,14 @@ class BatchInvariantCells(StatePort):
             self._edge = end
 
     def _refill_block(self, block: int) -> None:
-        """Fill a block below the edge; parts of it may be filled already."""
+        """Fill a block below the edge, which may be partly filled."""
         start = block * GRAIN
         self._remove(self._filler, start, start + GRAIN)
         self._fill_block(start)
         self._edge = max(self._edge, start + GRAIN)
 
     def _compact(self) -> None:
-        """Compact the used blocks in their order, so that all free ones are above them."""
+        """Move the used blocks, in order, below all free blocks."""
         for target, (block, (index, owners)) in enumerate(self._blocks.owners().items()):
             if target == block:
                 continue

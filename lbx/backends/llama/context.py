@@ -1,4 +1,4 @@
-"""llama.cpp contexts: sizes of window and cache, and their parameters."""
+"""llama.cpp contexts: sizes, parameters and memory needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lbx.base.resources import available_memory
 from lbx.engine.model import MIN_SEQUENCES
 
 _TIP_ANSWERS = 8
-"""Answers decoded together if sequences cannot be shortened: each takes a state, or a window of every sliding layer."""
+"""Number of answers decoded together if sequences cannot be shortened, since each takes a state or windows."""
 _MASKED_TOKENS = 256
 """Most tokens that a CPU computes at once without flash attention: faster than 512, and with half the buffers."""
 
@@ -37,14 +37,14 @@ _FULL_LAYER_EVERY = {"gemma3": 6, "gemma3n": 5, "plamo3": 8} | dict.fromkeys(
 
 
 class ContextSize(NamedTuple):
-    """Sizes of a context.
+    """Sizes of a llama.cpp context.
 
     Attributes:
         cells: tokens in the cache.
-        context_cells: cells, and spare ones for their layout.
+        context_cells: number of cells, including spare cells for the layout.
         keeps_prefix: whether a sequence can be cut back; with recurrent states or sliding layers, it can only be
             copied as a whole.
-        pass_size: padding of passes for batch-invariant numbers; None if the context cannot give them.
+        pass_size: padding of passes for batch-invariant numbers, or None if the context cannot give them.
         slides: whether sliding layers store little more than their window; they store everything if that is smaller.
         has_stacked_cells: whether llama.cpp keeps a single sequence and all others are prefixes of it.
         shrinks: whether a smaller cache gives the same numbers, faster.
@@ -63,13 +63,13 @@ class ContextSize(NamedTuple):
     flash_cells: int = 0
 
     def cells_for(self, cells: int) -> int:
-        """Value of ``context_cells`` for fewer tokens; llama.cpp rounds up to multiples of 256."""
+        """Value of ``context_cells`` for ``cells`` tokens, rounded up to a multiple of 256 as in llama.cpp."""
         spare = self.context_cells - self.cells
         return min(self.context_cells, -(-(cells + spare) // 256) * 256) if self.shrinks else self.context_cells
 
     @property
     def all_sequences(self) -> int:
-        """Number of llama.cpp's sequences."""
+        """Number of sequences that the llama.cpp context needs."""
         if self.has_stacked_cells:
             return 1
         # llama.cpp stores a window for each, and the windows of prefixes that answers share.
@@ -77,7 +77,7 @@ class ContextSize(NamedTuple):
 
 
 def short_context(llama_cpp: Any, model: Any) -> int:
-    """Largest cache in which a model with two sets of rotary factors uses the short ones; 0 for other models.
+    """Largest cache in which a model with two sets of rotary factors uses the short ones, or 0 for other models.
 
     llama.cpp chooses by the size of the cache, a multiple of 256, whatever the length of a prompt.
     """
@@ -90,7 +90,7 @@ def short_context(llama_cpp: Any, model: Any) -> int:
 def choose_context_size(
     llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int, *, padding: PassSize
 ) -> ContextSize:
-    """Sizes of the context for a model and its card.
+    """Choose the sizes of the context for a model and its card.
 
     Args:
         padding: pass size for batch-invariant numbers.
@@ -116,8 +116,8 @@ def choose_context_size(
             fix=f"Lower kv_cells to {trained}, or raise context_window above it.",
         )
     if llama_cpp.llama_model_n_swa(model):
-        room = ContextSize(cells, cells, n_sequences, keeps_prefix=False, pass_size=None, slides=True)
-        return room._replace(slides=_window_cells(llama_cpp, model, options, room) < cells)
+        context_size = ContextSize(cells, cells, n_sequences, keeps_prefix=False, pass_size=None, slides=True)
+        return context_size._replace(slides=_window_cells(llama_cpp, model, options, context_size) < cells)
     sequences = min(max(MIN_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
     context_cells = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
     invariant = is_batch_invariant(llama_cpp, model, options)
@@ -156,7 +156,7 @@ def _has_flash_prefill(llama_cpp: Any, model: Any, options: LlamaOptions) -> boo
 
 
 def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
-    """Whether other sequences' cells are masked.
+    """Whether attention masks the cells of other sequences.
 
     Sparse attention selects tokens or blocks by an indexer. In a shared cache llama.cpp computes MiniMax M3's as dense
     attention, which gives other numbers; other models of that kind were not tried.
@@ -166,20 +166,26 @@ def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
     return indexer is None and not llama_cpp.llama_model_is_diffusion(model)
 
 
-def cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
-    """Size of the KV cache; 0 if unknown."""
-    return kv_cache_bytes(llama_cpp, model, options, room.cells, _window_cells(llama_cpp, model, options, room))
+def cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, context_size: ContextSize) -> int:
+    """Size of the KV cache in bytes, or 0 if unknown."""
+    return kv_cache_bytes(
+        llama_cpp, model, options, context_size.cells, _window_cells(llama_cpp, model, options, context_size)
+    )
 
 
-def _window_cells(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
-    """Tokens that sliding layers store; 0: all."""
-    return llama_cpp.llama_model_n_swa(model) * room.all_sequences + min(options.prefill_chunk, _MASKED_TOKENS) if room.slides else 0
+def _window_cells(llama_cpp: Any, model: Any, options: LlamaOptions, context_size: ContextSize) -> int:
+    """Number of tokens that sliding layers store, or 0 if they store all."""
+    return (
+        llama_cpp.llama_model_n_swa(model) * context_size.all_sequences + min(options.prefill_chunk, _MASKED_TOKENS)
+        if context_size.slides
+        else 0
+    )
 
 
-def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> None:
-    """Raise DoesNotFitError if the cache, and that of flash attention, exceed the free memory."""
-    cells, needed = room.cells, cache_bytes(llama_cpp, model, options, room)
-    needed += needed * room.flash_cells // cells
+def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, context_size: ContextSize) -> None:
+    """Raise DoesNotFitError if the KV caches, including the cache of flash attention, exceed the free memory."""
+    cells, needed = context_size.cells, cache_bytes(llama_cpp, model, options, context_size)
+    needed += needed * context_size.flash_cells // cells
     uses_gpu = cache_on_gpu(llama_cpp, options)
     if uses_gpu and (is_split(llama_cpp, model, options) or os.environ.get(_GPU_SWAPPING_VARIABLE)):
         return  # the driver refuses more than it has
@@ -191,7 +197,11 @@ def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
             f"{available / 2**30:.1f} GiB {'of GPU memory ' if uses_gpu else ''}are available.",
             fix=f"Lower {name} in the model card: {cells * available // needed} tokens would fill it."
             + (" Or set offload_kqv = false: the cache is then in RAM." if uses_gpu else "")
-            + (" Or set flash_attention = false: prompts then take no second cache." if room.flash_cells else ""),
+            + (
+                " Or set flash_attention = false: prompts then take no second cache."
+                if context_size.flash_cells
+                else ""
+            ),
         )
 
 
@@ -205,7 +215,7 @@ def cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
 
 
 def gpu_share(llama_cpp: Any, model: Any, options: LlamaOptions) -> dict[str, Any]:
-    """Settings in use on the GPU: the number of its layers, output layer included, and whether it holds the cache."""
+    """GPU settings in effect: number of layers on the GPU, output layer included, and whether it stores the cache."""
     layers = int(llama_cpp.llama_model_n_layer(model)) + 1
     gpu_layers = options.n_gpu_layers if 0 <= options.n_gpu_layers < layers else layers
     return {
@@ -223,27 +233,40 @@ def is_split(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
 
 
 def make_context(
-    llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize, *, flash: bool = False
+    llama_cpp: Any,
+    model: Any,
+    card: ModelCard,
+    options: LlamaOptions,
+    context_size: ContextSize,
+    *,
+    flash: bool = False,
 ) -> Any:
-    """Make a context, which the caller frees.
+    """Make a llama.cpp context, which the caller frees.
 
     Args:
-        flash: make the one for the beginnings of prompts.
+        flash: whether to make the context for the beginnings of prompts.
 
     Raises:
         BackendError: llama.cpp cannot create a context of that size.
     """
-    cells, size, sequences = room.context_cells, room.pass_size or PassSize(), room.all_sequences
+    cells, size, sequences = (
+        context_size.context_cells,
+        context_size.pass_size or PassSize(),
+        context_size.all_sequences,
+    )
     if flash:
         size, sequences = FLASH_PASS, FLASH_SEQUENCES
-        cells = size.padded_size(min(cells, room.flash_cells)) + size.padded_size(1)
+        cells = size.padded_size(min(cells, context_size.flash_cells)) + size.padded_size(1)
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = cells
     params.n_batch = size.padded_size(options.prefill_chunk)
     masks_on_cpu = not flash and not on_gpu(llama_cpp, options)  # layouts for batch invariance need whole passes
-    params.n_ubatch = min(params.n_batch, _MASKED_TOKENS if masks_on_cpu and not room.pass_size else params.n_batch)
+    params.n_ubatch = min(
+        params.n_batch, _MASKED_TOKENS if masks_on_cpu and not context_size.pass_size else params.n_batch
+    )
     params.n_seq_max = sequences
-    params.kv_unified = not room.has_stacked_cells  # one cache for all sequences, so that they can share its cells
+    # One cache for all sequences, so that they can share its cells.
+    params.kv_unified = not context_size.has_stacked_cells
     params.n_outputs_max = size.padded_size(sequences)  # few tokens' logits are read: no buffer for a whole chunk's
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.flash_attn_type = (
@@ -255,7 +278,7 @@ def make_context(
     params.type_v = _number_type(llama_cpp, options.cache_type_v)
     params.offload_kqv = options.offload_kqv
     params.op_offload = options.n_gpu_layers != 0  # with 0 layers on a GPU, the CPU computes everything
-    params.swa_full = not room.slides
+    params.swa_full = not context_size.slides
     params.no_perf = True
     if options.rope_scaling:
         params.rope_scaling_type = getattr(llama_cpp, f"LLAMA_ROPE_SCALING_TYPE_{options.rope_scaling.upper()}")
@@ -268,7 +291,7 @@ def make_context(
         if context:
             llama_cpp.llama_free(context)
         raise BackendError(
-            f"llama.cpp cannot create a context of {room.cells} tokens for {card.name}: {log.error_text()}.",
+            f"llama.cpp cannot create a context of {context_size.cells} tokens for {card.name}: {log.error_text()}.",
             fix="Lower context_window (or kv_cells) in the model card, or use a smaller model or cache type.",
         )
     return context
@@ -280,7 +303,7 @@ def _number_type(llama_cpp: Any, name: str) -> int:
 
 
 def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, cells: int, sliding_cells: int = 0) -> int:
-    """Size of a KV cache of ``cells`` tokens; 0 if unknown.
+    """Size in bytes of a KV cache for ``cells`` tokens, or 0 if unknown.
 
     It is unknown for recurrent and hybrid models, compressed or shared caches, and layers with different heads.
 

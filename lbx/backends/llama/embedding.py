@@ -1,4 +1,4 @@
-"""Embedding models as GGUF files on llama.cpp, through its low-level interface.
+"""Backend for embedding models as GGUF files on llama.cpp, through the low-level interface.
 
 Texts are computed one at a time: a vector is then the same to the bit, whatever else is embedded. The context grows
 with the longest text seen, because llama.cpp allocates all of it at once, and few texts come near a model's maximum.
@@ -32,12 +32,13 @@ _LEAST_CONTEXT = 512
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddingMode:
-    """Settings of the model's computation, as reported by a context.
+    """Embedding mode of a model, as reported by a context.
 
     Attributes:
         pooling: llama.cpp's number of the pooling type.
-        has_cache: the model has a KV cache and is decoded; the others are encoded.
-        splits: a text may be computed in pieces. Otherwise every token must see the last one, or the mean needs all.
+        has_cache: whether the model uses a KV cache and is decoded; otherwise it is encoded.
+        splits: whether a text may be computed in chunks. Otherwise every token must see the last one, or the mean needs
+            all.
     """
 
     pooling: int
@@ -46,7 +47,7 @@ class _EmbeddingMode:
 
 
 class LlamaEmbedder:
-    """A GGUF embedding model.
+    """Embedding model in a GGUF file on llama.cpp.
 
     Args:
         model: a pointer that this object frees.
@@ -87,7 +88,7 @@ class LlamaEmbedder:
             self._model = None
 
     def _tokens(self, text: str) -> list[int]:
-        """The text's tokens with the special ones around them, cut at the end to the model's maximum.
+        """Tokens of a text with the special tokens around it, cut at the end to the model's maximum.
 
         Marks such as "[SEP]" inside a text count as the tokens they spell, as in sentence-transformers.
         """
@@ -108,15 +109,15 @@ class LlamaEmbedder:
         return empty
 
     def _embed_tokens(self, ids: list[int]) -> Any:
-        """The pooled vector of one text, shape (dimensions,), float32, any length."""
+        """Compute the pooled vector of one text, shape (dimensions,), float32, not scaled."""
         import numpy as np
 
         self._ensure_capacity(len(ids))
-        piece = min(self._options.prefill_chunk, self._capacity) if self._mode.splits else self._capacity
+        chunk = min(self._options.prefill_chunk, self._capacity) if self._mode.splits else self._capacity
         if self._mode.has_cache:
             self._lib.llama_memory_clear(self._lib.llama_get_memory(self._context), True)
-        for start in range(0, len(ids), piece):
-            self._compute(ids[start : start + piece], start)
+        for start in range(0, len(ids), chunk):
+            self._compute(ids[start : start + chunk], start)
         pointer = self._lib.llama_get_embeddings_seq(self._context, 0)
         if not pointer:
             raise BackendError(
@@ -138,17 +139,17 @@ class LlamaEmbedder:
             )
 
     def _ensure_capacity(self, tokens: int) -> None:
-        """Context for the given number of tokens: the present one, or a larger one that replaces it."""
+        """Replace the context by a larger one if it is too small for ``tokens`` tokens."""
         if tokens <= self._capacity:
             return
         self._drop_context()
         capacity = min(max(_LEAST_CONTEXT, 1 << (tokens - 1).bit_length()), max(self.info.max_tokens, tokens))
-        piece = min(self._options.prefill_chunk, capacity) if self._mode.splits else capacity
-        self._check_memory(capacity, piece)
+        chunk = min(self._options.prefill_chunk, capacity) if self._mode.splits else capacity
+        self._check_memory(capacity, chunk)
         self._context = _new_context(
-            self._lib, self._model, self._options, tokens=capacity, piece=piece, name=self.info.name
+            self._lib, self._model, self._options, tokens=capacity, chunk=chunk, name=self.info.name
         )
-        self._batch = StepBatch(self._lib, piece)
+        self._batch = StepBatch(self._lib, chunk)
         self._capacity = capacity
 
     def _drop_context(self) -> None:
@@ -156,12 +157,12 @@ class LlamaEmbedder:
             self._lib.llama_free(self._context)
             self._context, self._batch, self._capacity = None, None, 0
 
-    def _check_memory(self, capacity: int, piece: int) -> None:
+    def _check_memory(self, capacity: int, chunk: int) -> None:
         """Refuse a context that exceeds free memory: Linux would grant the memory and later kill the process."""
         if self._options.n_gpu_layers and self._lib.llama_supports_gpu_offload():
             return  # the GPU's driver refuses more than it has
         needed = kv_cache_bytes(self._lib, self._model, LlamaOptions(), capacity) if self._mode.has_cache else 0
-        needed += 4 * self._lib.llama_model_n_head(self._model) * capacity * piece  # the attention of one layer
+        needed += 4 * self._lib.llama_model_n_head(self._model) * capacity * chunk  # the attention of one layer
         available = available_memory()
         if available is not None and needed > available:
             raise BackendError(
@@ -172,7 +173,7 @@ class LlamaEmbedder:
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedder:
-    """Load a GGUF file.
+    """Load an embedding model from a GGUF file.
 
     Raises:
         ImportError: llama-cpp-python is not installed.
@@ -211,7 +212,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
 
 def _read_mode(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> _EmbeddingMode:
     """Read settings from a small context, which combines the file, its architecture and the card."""
-    context = _new_context(llama_cpp, model, options, tokens=64, piece=64, name=card.name)
+    context = _new_context(llama_cpp, model, options, tokens=64, chunk=64, name=card.name)
     try:
         pooling = llama_cpp.llama_pooling_type(context)
         causal = bool(llama_cpp.llama_get_causal_attn(context))
@@ -247,11 +248,11 @@ def _max_tokens(declared: DeclaredWindow | None, card: ModelCard, options: Llama
 
 
 def _new_context(
-    llama_cpp: Any, model: Any, options: LlamaEmbeddingOptions, *, tokens: int, piece: int, name: str
+    llama_cpp: Any, model: Any, options: LlamaEmbeddingOptions, *, tokens: int, chunk: int, name: str
 ) -> Any:
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = tokens
-    params.n_batch = params.n_ubatch = piece
+    params.n_batch = params.n_ubatch = chunk
     params.n_seq_max = 1
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.embeddings = True

@@ -1,4 +1,4 @@
-"""Prefill with flash attention, in a context of its own.
+"""Prefill with flash attention, in a separate context.
 
 llama.cpp has two kernels for flash attention on a CPU. The one for 64 tokens or more is faster than attention without
 it, and sums in float32. The one for fewer is slower than attention without it, most of all for many sequences, and sums
@@ -20,17 +20,17 @@ from lbx.backends.llama.library import StepBatch, compute
 from lbx.backends.llama.states import StatePort, transpose_values
 
 BULK = 256
-"""A prompt's tokens up to the last multiple of this are computed here; few enough that ends are cheap."""
+"""A prompt's tokens up to the last multiple of BULK are computed here; few enough that ends are cheap."""
 FLASH_PASS = PassSize(64, 4)
-"""The kernel for many takes 64 tokens; see also ``pass_size``."""
+"""Padding of passes: the large-batch kernel takes at least 64 tokens; see also ``pass_size``."""
 _BEGINNING, _CARRIER, _PADDING, FLASH_SEQUENCES = 0, 1, 2, 3
 
 
 class FlashPrefill(StatePort):
-    """Beginning of one sequence in a context with flash attention, which is made when it is first used.
+    """Context with flash attention that computes the beginning of one sequence at a time, made at the first use.
 
     Args:
-        make: makes a context.
+        make: function that makes a context.
         max_step: largest number of tokens of a pass.
         filler: a token of the vocabulary, for padding.
     """
@@ -42,11 +42,11 @@ class FlashPrefill(StatePort):
         self._lengths: dict[int, int] = {}  # of each sequence of the memory, the first tokens that are in this context
 
     def extend(self, sequence: int, tokens: Sequence[int], cells: PlainCells | BatchInvariantCells, length: int) -> int:
-        """Append tokens to a sequence of the memory in one pass; returns llama.cpp's code.
+        """Append tokens to a sequence of the memory in one pass, and return llama.cpp's status code.
 
         Args:
-            cells: of the memory.
-            length: of the sequence.
+            cells: cells of the memory.
+            length: length of the sequence before.
         """
         if self._context is None:
             self.connect(self._make())
@@ -71,14 +71,14 @@ class FlashPrefill(StatePort):
         return 0
 
     def fork(self, source: int, length: int, target: int) -> None:
-        """Note that a sequence of the memory was replaced by the first tokens of another one."""
+        """Record that a sequence of the memory was replaced by the first tokens of another sequence."""
         self._lengths[target] = min(length, self._lengths.get(source, 0))
 
     def drop(self, sequence: int) -> None:
         self._lengths.pop(sequence, None)
 
     def close(self) -> None:
-        """Free the context; it is made anew when it is used next."""
+        """Free the context, which is made again at the next use."""
         self._lengths, context = {}, self._context
         self.connect(None)
         if context is not None:

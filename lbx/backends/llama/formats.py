@@ -1,7 +1,7 @@
 """Tensor types of GGUF files, and llama.cpp's support for them.
 
-It refuses numbers that it does not know as if the file were damaged, and it loads types that are no weights: the first
-product with one ends the process without a word. So every tensor's type is looked at before llama.cpp sees the file.
+llama.cpp reports unknown types as damage, and loads types that are no weights: the first product with such a type ends
+the process without a message. The type of every tensor is therefore checked before llama.cpp reads the file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from lbx.backends.cards import shards
+from lbx.backends.cards import split_files
 from lbx.backends.headers import GgufTensor, gguf_tensors, header_problem
 from lbx.base.errors import BackendError
 from lbx.base.inputs import open_input
@@ -41,8 +41,8 @@ _USE_ANOTHER_FORMAT = "Use a GGUF file of the model in another format (Q4_K_M, Q
 
 
 def check_gguf(path: Path) -> None:
-    """Raise BackendError if a part of the model is unreadable or no GGUF file, or its header has a wrong number."""
-    for part in shards(path):
+    """Raise BackendError if a file of a model is unreadable or no GGUF file, or the header contains a wrong number."""
+    for part in split_files(path):
         try:
             with open_input(part) as stream:
                 magic = stream.read(len(_MAGIC))
@@ -66,7 +66,7 @@ def check_gguf(path: Path) -> None:
 
 
 def format_title(path: Path) -> str:
-    """The quantised types of a GGUF model, the type of most weights first; "" if it has none.
+    """Names of the quantised types of a GGUF model, the type of most weights first, or "" if not quantised.
 
     Raises:
         BackendError: as ``tensor_types``, or a header cannot be read.
@@ -78,7 +78,7 @@ def format_title(path: Path) -> str:
 
 
 def slow_format_warning(title: str, features: str) -> str:
-    """Warning for a model in a format that is slow on this CPU; "" for other formats.
+    """Warning for a model in a format that is slow on this CPU, or "" for other formats.
 
     Args:
         features: the CPU code in use, as llama.cpp spells it.
@@ -94,13 +94,13 @@ def slow_format_warning(title: str, features: str) -> str:
 
 
 def tensor_types(path: Path) -> dict[str, int] | None:
-    """{type: count of numbers stored in it} of a GGUF model, largest first; None if a file's header is unreadable.
+    """Return {type: count of numbers} of a GGUF model, the largest count first, or None if a header is unreadable.
 
     Raises:
-        BackendError: a tensor is stored as a type that llama.cpp does not compute with, or a part is missing.
+        BackendError: a tensor is stored as a type that llama.cpp does not compute with, or a file is missing.
     """
     counts: Counter[str] = Counter()
-    for part in shards(path):
+    for part in split_files(path):
         tensors = gguf_tensors(part)
         if tensors is None:
             return None

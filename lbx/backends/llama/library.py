@@ -1,4 +1,4 @@
-"""llama.cpp's shared libraries: their CPU variant, their log, the thread in which they compute, and its devices.
+"""llama.cpp's shared libraries: CPU variant, log, compute thread, and devices.
 
 The portable wheel (``.ci/llama-wheel.sh``) has one ``libggml-cpu-NAME.so`` for each generation of processors, and
 registers none by itself. The best one that computes correctly on this machine is registered here (``variants.py``). A
@@ -26,7 +26,7 @@ import numpy as np
 
 from lbx.backends.llama.formats import tensor_types
 from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, VariantCheck, choose_variant
-from lbx.base.crash_report import farewell
+from lbx.base.crash_report import announce_exit
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import defer_signals
@@ -44,7 +44,7 @@ _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml.h; the comments in llama_cpp.py list
 
 
 class NativeLog:
-    """Receiver of llama.cpp's log: the last warnings and errors are kept for messages; ``--debug`` shows all of it."""
+    """Receiver of llama.cpp's log, which keeps the last warnings and errors for messages, or prints all for --debug."""
 
     def __init__(self) -> None:
         self.debug = False
@@ -52,7 +52,7 @@ class NativeLog:
         self._level = 0
 
     def write(self, level: int, text: bytes | None, _user_data: object) -> None:
-        """Receive a log message as llama.cpp's callback, which may come from any of its threads."""
+        """Receive a log message, as llama.cpp's callback, from any thread."""
         line = (text or b"").decode("utf-8", "replace")
         if self.debug:
             sys.stderr.write(visible(line))
@@ -73,7 +73,7 @@ log = NativeLog()
 
 
 def _on_abort(message: bytes | None) -> None:
-    """llama.cpp's assertions end the process, whatever Python does: print the reason in a sentence, no backtrace."""
+    """Print why llama.cpp aborts, in a sentence instead of a backtrace. The process ends after this callback."""
     if log.debug:
         return
     text = (message or b"").decode("utf-8", "replace").strip()
@@ -89,7 +89,7 @@ def _on_abort(message: bytes | None) -> None:
         f"llama.cpp aborted: {text}. {advice} Results committed so far are kept. --debug shows a backtrace.\n"
     )
     sys.stderr.flush()
-    farewell()
+    announce_exit()
     os._exit(1)
 
 
@@ -99,10 +99,10 @@ _callbacks: list[Any] = []  # the native side keeps bare pointers: these objects
 
 @functools.cache
 def load_llama_cpp() -> Any:
-    """The module ``llama_cpp``, ready to load a model.
+    """Import the module ``llama_cpp``, and prepare it to load a model.
 
     Raises:
-        ImportError: it is not installed.
+        ImportError: llama-cpp-python is not installed.
         BackendError: its shared libraries do not load, or none of its CPU variants suits this machine.
     """
     shorten_spins()
@@ -125,7 +125,7 @@ def load_llama_cpp() -> Any:
 
 
 def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -> Any:
-    """A pointer to the model in a GGUF file; the caller frees it.
+    """Load the model in a GGUF file, and return a pointer, which the caller frees.
 
     Raises:
         BackendError: a tensor is stored as a type that llama.cpp does not compute with, or llama.cpp refuses the file;
@@ -160,7 +160,7 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
 
 
 def load_vocabulary(llama_cpp: Any, path: Path) -> Any:
-    """A pointer to the vocabulary in a GGUF file, without the weights; the caller frees it.
+    """Load the vocabulary in a GGUF file without the weights, and return a pointer, which the caller frees.
 
     Raises:
         BackendError: llama.cpp refuses the file.
@@ -179,7 +179,7 @@ def load_vocabulary(llama_cpp: Any, path: Path) -> Any:
 
 @functools.cache
 def select_variant() -> tuple[VariantCheck, tuple[VariantCheck, ...]]:
-    """The CPU variant in use, and the better ones that failed their check.
+    """Select the CPU variant to use, and return it with the better variants that failed the check.
 
     Raises:
         ImportError, BackendError: as ``load_llama_cpp``.
@@ -190,7 +190,7 @@ def select_variant() -> tuple[VariantCheck, tuple[VariantCheck, ...]]:
 
 @functools.cache
 def find_libraries() -> tuple[Path, list[Path] | None]:
-    """Path of this process's libggml, and its loadable CPU variants; None if the CPU code is linked in."""
+    """Return the path of libggml, and the loadable CPU variants, or None if the CPU code is linked in."""
     import llama_cpp
 
     package = Path(llama_cpp.__file__).resolve().parent
@@ -230,7 +230,7 @@ def _register_variants(llama_cpp: Any) -> None:
 
 
 def unused_libraries() -> dict[str, str]:
-    """GPU backends that do not load on this machine: {file name: reason}.
+    """Return {file name: reason} of the GPU backends that do not load on this machine.
 
     Raises:
         ImportError, BackendError: as ``load_llama_cpp``.
@@ -240,7 +240,7 @@ def unused_libraries() -> dict[str, str]:
 
 
 def cpu_variant() -> dict[str, str]:
-    """The CPU code that llama.cpp uses here, for ``lbx doctor`` and the ``runs`` table.
+    """Describe the CPU code that llama.cpp uses on this machine, for ``lbx doctor`` and the table ``runs``.
 
     Returns:
         "variant" (e.g. "zen4"; "native" when it was built for one machine), "file", and "features" as llama.cpp
@@ -259,7 +259,7 @@ def cpu_variant() -> dict[str, str]:
 
 
 def _mapped_files() -> list[str]:
-    """Files that this process has mapped into memory; empty on systems without /proc."""
+    """Paths of the files that this process has mapped into memory, empty on systems without /proc."""
     try:
         lines = read_input(Path("/proc/self/maps"), SMALL).decode("utf-8", "replace").splitlines()
     except OSError:
@@ -276,7 +276,7 @@ FIX_MEMORY = (
 
 
 def compute(run: Callable[..., int], *arguments: Any) -> int:
-    """Call ``llama_decode`` or ``llama_encode``; returns its code. Ctrl-C takes effect after the call."""
+    """Call ``llama_decode`` or ``llama_encode``, and return the status code. Ctrl-C takes effect after the call."""
     with defer_signals():
         return _thread.submit(run, *arguments).result()
 
@@ -285,7 +285,7 @@ class StepBatch:
     """A ``llama_batch`` over numpy arrays, filled in a few copies: 512 tokens one by one take milliseconds.
 
     Args:
-        capacity: tokens.
+        capacity: maximum number of tokens.
     """
 
     def __init__(self, llama_cpp: Any, capacity: int) -> None:
@@ -311,11 +311,11 @@ class StepBatch:
     def fill(
         self, tokens: Integers, positions: Integers, sequences: int | Integers, logit_indices: Sequence[int]
     ) -> None:
-        """Fill the batch with these tokens.
+        """Fill the batch with tokens.
 
         Args:
-            tokens: at most the capacity.
-            sequences: of each token, or one for all.
+            tokens: token ids, at most ``capacity``.
+            sequences: sequence of each token, or one sequence for all.
             logit_indices: indices of the tokens to compute logits for.
         """
         count = len(tokens)
@@ -331,12 +331,12 @@ _GPU, _INTEGRATED_GPU = 1, 2  # enum ggml_backend_dev_type
 
 
 class Device(NamedTuple):
-    """A device of llama.cpp.
+    """Device that llama.cpp can compute on.
 
     Attributes:
         name: e.g. "CUDA0".
         description: usually the processor's product name.
-        free_bytes: free memory by the device's driver; 0 if unknown.
+        free_bytes: free memory reported by the device's driver, or 0 if unknown.
     """
 
     name: str
@@ -346,7 +346,7 @@ class Device(NamedTuple):
 
 
 def list_devices(llama_cpp: Any) -> list[Device]:
-    """All devices in llama.cpp's order: GPUs, with the CPU first or last."""
+    """List all devices in llama.cpp's order: GPUs, with the CPU first or last."""
     native = llama_cpp.llama_cpp._lib
     native.ggml_backend_dev_count.restype = ctypes.c_size_t
     native.ggml_backend_dev_get.argtypes, native.ggml_backend_dev_get.restype = [ctypes.c_size_t], ctypes.c_void_p
@@ -370,6 +370,6 @@ def list_devices(llama_cpp: Any) -> list[Device]:
 
 
 def free_gpu_bytes(llama_cpp: Any) -> int | None:
-    """Free memory of all GPUs together, as their drivers report it; None if unknown."""
+    """Free memory of all GPUs together, as their drivers report it, or None if unknown."""
     amounts = [device.free_bytes for device in list_devices(llama_cpp) if device.is_gpu]
     return sum(amounts) if amounts and all(amounts) else None

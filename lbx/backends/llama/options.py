@@ -83,14 +83,16 @@ class LlamaOptions(BackendOptions):
         float,
         CardOption(
             "base of the rotary frequencies; a larger one stretches the positions. 0 keeps the model file's.",
-            least=0,
-            most=MOST_FLOAT,
+            minimum=0,
+            maximum=MOST_FLOAT,
         ),
     ] = 0.0
     rope_freq_scale: Annotated[
         float,
         CardOption(
-            "factor of the positions; 0.25 stretches them 4 times. 0 keeps the model file's.", least=0, most=MOST_FLOAT
+            "factor of the positions; 0.25 stretches them 4 times. 0 keeps the model file's.",
+            minimum=0,
+            maximum=MOST_FLOAT,
         ),
     ] = 0.0
     yarn_original_context: Annotated[
@@ -102,8 +104,8 @@ class LlamaOptions(BackendOptions):
         MAX_SEQUENCES.with_help(
             "questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them. For models "
             "with sliding windows or recurrent states at most eight, and each takes a window or a state.",
-            least=1,
-            most=MOST_SEQUENCES,
+            minimum=1,
+            maximum=MOST_SEQUENCES,
         ),
     ] = 32
     kv_cells: Annotated[

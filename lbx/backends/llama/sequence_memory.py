@@ -1,4 +1,4 @@
-"""Sequences of a llama.cpp context; shared tokens are stored once."""
+"""Sequence memory of a llama.cpp context, in which shared tokens are stored once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from lbx.backends.llama.cells import (
 from lbx.backends.llama.flash import BULK, FlashPrefill
 from lbx.backends.llama.library import FIX_MEMORY, StepBatch, compute, log
 from lbx.base.errors import BackendError
-from lbx.engine.model import BulkExtend, Extend, MemoryFullError, MemoryTraits, check_items, check_number
+from lbx.engine.model import (
+    BulkExtension,
+    MemoryFullError,
+    MemoryTraits,
+    SequenceExtension,
+    check_extensions,
+    check_sequence,
+)
 
 if TYPE_CHECKING:
     from lbx.backends.llama.context import ContextSize
@@ -40,7 +47,7 @@ class LlamaSequences:
     is then unknown. So does a NaN, which attention spreads through the cache to all sequences.
 
     Args:
-        make: makes a context of that many cells, or the one with flash attention that goes with it.
+        make: function (number of cells, whether with flash attention) that makes a context.
         max_step: batch size of the context.
         vocabulary: number of logits of a token.
         filler: a token of the vocabulary, for padding.
@@ -50,7 +57,7 @@ class LlamaSequences:
         self,
         llama_cpp: Any,
         make: Callable[[int, bool], Any],
-        room: ContextSize,
+        size: ContextSize,
         *,
         max_step: int,
         vocabulary: int,
@@ -58,27 +65,27 @@ class LlamaSequences:
         filler: int,
     ) -> None:
         self._lib = llama_cpp
-        self._make, self._room, self._size = make, room, room.context_cells
+        self._make, self._context_size, self._size = make, size, size.context_cells
         self._context = context = make(self._size, False)
         self._memory = llama_cpp.llama_get_memory(context)
-        self.max_sequences = max_sequences = room.sequences
+        self.max_sequences = max_sequences = size.sequences
         self.max_step = max_step
         self._row_type = ctypes.c_float * vocabulary
-        self._pass_size, self._filler = room.pass_size or PassSize(), filler
+        self._pass_size, self._filler = size.pass_size or PassSize(), filler
         self._batch = StepBatch(llama_cpp, self._pass_size.padded_size(max_step))
         self._cells: BatchInvariantCells | PlainCells
-        self._has_stacked_cells = room.has_stacked_cells
-        if room.has_stacked_cells:
-            self._cells = StackedCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
-        elif room.slides:
-            self._cells = SlidingCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
-        elif room.pass_size is None:
-            self._cells = PlainCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
+        self._has_stacked_cells = size.has_stacked_cells
+        if size.has_stacked_cells:
+            self._cells = StackedCells(size.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
+        elif size.slides:
+            self._cells = SlidingCells(size.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
+        elif size.pass_size is None:
+            self._cells = PlainCells(size.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
         else:
             self._cells = BatchInvariantCells(
                 llama_cpp,
                 context,
-                cells=room.context_cells,
+                cells=size.context_cells,
                 sequences=max_sequences,
                 batch=self._batch,
                 filler=filler,
@@ -86,19 +93,19 @@ class LlamaSequences:
         self.max_cells = self._cells.count
         cheap_cells = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
         price = _PASS_TOKENS[on_gpu] * cheap_cells
-        trunks = 2 if room.keeps_prefix else TRUNKS
+        trunks = 2 if size.keeps_prefix else TRUNKS
         self._requested_size = self._size
         self._flash: FlashPrefill | None = None
-        if room.flash_cells:
+        if size.flash_cells:
             self._flash = FlashPrefill(llama_cpp, lambda: make(self._size, True), max_step=max_step, filler=filler)
         self.traits = MemoryTraits(
             cheap_cells,
             price,
             self._cells.grain,
-            forks_anywhere=room.keeps_prefix,
+            forks_anywhere=size.keeps_prefix,
             trunks=trunks,
             bulk=BULK if self._flash else 0,
-            is_exact=room.pass_size is not None,
+            is_exact=size.pass_size is not None,
         )
         self._is_closed = False
         self._has_layout = False
@@ -109,14 +116,14 @@ class LlamaSequences:
         return self._cells.used
 
     def length(self, sequence: int) -> int:
-        check_number(sequence, self.max_sequences)
+        check_sequence(sequence, self.max_sequences)
         self._settle()
         return self._cells.length(sequence)
 
-    def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
-        count = check_items(items, self.max_sequences, self.max_step)
+    def extend(self, items: Sequence[SequenceExtension]) -> list[Logits | None]:
+        count = check_extensions(items, self.max_sequences, self.max_step)
         self._begin()
-        self._check_room([(item.sequence, len(item.tokens)) for item in items])
+        self._check_free_cells([(item.sequence, len(item.tokens)) for item in items])
         if not items:
             return []
         logits: list[Logits | None] = [None] * len(items)
@@ -135,16 +142,16 @@ class LlamaSequences:
             )
         return logits
 
-    def _compute(self, items: Sequence[Extend], logits: list[Logits | None]) -> int:
-        """Compute a pass and fill in the logits; returns llama.cpp's code."""
+    def _compute(self, items: Sequence[SequenceExtension], logits: list[Logits | None]) -> int:
+        """Compute a pass, fill in the logits, and return llama.cpp's status code."""
         indices = [*range(len(items))]
         if self._flash is not None:
             for item in items:
-                if isinstance(item, BulkExtend):
+                if isinstance(item, BulkExtension):
                     length = self._cells.length(item.sequence)
                     if code := self._flash.extend(item.sequence, item.tokens, self._cells, length):
                         return code
-            indices = [index for index in indices if not isinstance(items[index], BulkExtend)]
+            indices = [index for index in indices if not isinstance(items[index], BulkExtension)]
         if indices:
             rows = self._fill([items[index] for index in indices])
             if code := compute(self._lib.llama_decode, self._context, self._batch.native):
@@ -156,7 +163,7 @@ class LlamaSequences:
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for sequence in (source, *targets):
-            check_number(sequence, self.max_sequences)
+            check_sequence(sequence, self.max_sequences)
         self._begin()
         has = self._cells.length(source)
         if not 0 <= length <= has or source in targets:
@@ -166,7 +173,7 @@ class LlamaSequences:
         with self._guard_change():
             for target in targets:
                 self._drop(target)
-        self._check_room([(target, length % self.traits.grain) for target in targets])
+        self._check_free_cells([(target, length % self.traits.grain) for target in targets])
         with self._guard_change():
             for target in targets:
                 self._cells.share(source, length, target)
@@ -174,7 +181,7 @@ class LlamaSequences:
                     self._flash.fork(source, length, target)
 
     def drop(self, sequence: int) -> None:
-        check_number(sequence, self.max_sequences)
+        check_sequence(sequence, self.max_sequences)
         self._settle()
         if self._cells.length(sequence):
             with self._guard_change():
@@ -188,7 +195,7 @@ class LlamaSequences:
     def fit(self, cells: int) -> None:
         self._settle()
         if not self.used_cells:
-            self._requested_size = self._room.cells_for(min(cells, self.max_cells))
+            self._requested_size = self._context_size.cells_for(min(cells, self.max_cells))
 
     def close(self) -> None:
         self._is_closed = True
@@ -239,7 +246,7 @@ class LlamaSequences:
                 self._cells.start()
             self._has_layout = True
 
-    def _check_room(self, growth: Sequence[tuple[int, int]]) -> None:
+    def _check_free_cells(self, growth: Sequence[tuple[int, int]]) -> None:
         needed = self._cells.required_cells(growth)
         if needed > self._cells.free:
             raise MemoryFullError(
@@ -248,8 +255,8 @@ class LlamaSequences:
                 fix="Raise kv_cells under [options] in the model card, or lower max_sequences.",
             )
 
-    def _fill(self, items: Sequence[Extend]) -> list[int | None]:
-        """Fill the batch; returns the row of each item's last token, None if its logits are not wanted."""
+    def _fill(self, items: Sequence[SequenceExtension]) -> list[int | None]:
+        """Fill the batch, and return the row of each item's last token, or None for items without logits."""
         counts = [len(item.tokens) for item in items]
         tokens = list(chain.from_iterable(item.tokens for item in items))
         starts = [self._cells.length(item.sequence) for item in items]
@@ -275,7 +282,7 @@ class LlamaSequences:
         return rows
 
     def _logits(self, row: int) -> Logits:
-        """Copy of a batch row's logits, shape (vocabulary,); empty if llama.cpp has none."""
+        """Copy of the logits of a batch row, shape (vocabulary,), or empty if llama.cpp returns none."""
         pointer = self._lib.llama_get_logits_ith(self._context, row)
         if not pointer:
             return np.empty(0, np.float32)
@@ -283,7 +290,7 @@ class LlamaSequences:
         return np.frombuffer(memoryview(row_data).cast("B"), np.float32).copy()
 
     def _logits_problem(self, rows: Sequence[Logits | None]) -> str:
-        """Message about invalid logits; "" if all are valid. A NaN in the hidden state makes all logits NaN."""
+        """Message about invalid logits, or "" if all are valid. A NaN in the hidden state makes all logits NaN."""
         if any(logits is not None and not len(logits) for logits in rows):
             return f"no logits: {log.error_text()}"
         if any(logits is not None and np.isnan(logits[0]) for logits in rows):

@@ -1,4 +1,4 @@
-"""Keys and values of a sequence in llama.cpp's own format, to copy them within a context or to another one."""
+"""Keys and values of sequences in llama.cpp's own format, copied within a context or to another context."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class StatePort:
-    """Exports and imports tokens of a context's sequences.
+    """Port that exports and imports the keys and values of tokens in a context's sequences.
 
     Args:
-        context: None: not connected.
+        context: llama.cpp context, or None if not connected.
         carrier: an empty sequence of the context, through which the tokens go.
     """
 
@@ -44,7 +44,7 @@ class StatePort:
         return state
 
     def import_state(self, state: NDArray[np.uint8], targets: Sequence[int]) -> None:
-        """Import tokens into the first empty cells for these sequences."""
+        """Import tokens into the first empty cells, for the sequences ``targets``."""
         if not self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), self._carrier):
             raise BackendError("llama.cpp cannot copy keys and values into its KV cache.", fix=FIX_MEMORY)
         for target in targets:
@@ -63,12 +63,12 @@ def _pointer(state: NDArray[np.uint8]) -> Any:
 
 
 _HEADER_BYTES = 16
-"""A constant, the sequence, the number of streams, and of tokens."""
+"""Bytes of the header: a constant, the sequence, the number of streams, and the number of tokens."""
 _VALUE_BYTES = 2  # of F16, the only format in which prompts are computed with flash attention
 
 
 def state_records(state: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """View of the records of an exported sequence's tokens, shape (tokens, numbers).
+    """View of the token records of an exported sequence, shape (tokens, numbers).
 
     The record of a token is its position, the number 1, model-specific numbers, and the sequence.
 
@@ -92,8 +92,7 @@ def state_records(state: NDArray[np.uint8]) -> NDArray[np.int32]:
 def transpose_values(state: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Convert an exported sequence between contexts with and without flash attention.
 
-    Keys have a row for each token in both. With flash attention, so have values; without it they have a row for each
-    number of a token.
+    Keys are stored by token in both. Values are stored by token with flash attention, and by dimension without.
     """
     records = state_records(state)
     tokens, at = len(records), _HEADER_BYTES + records.nbytes

@@ -1,4 +1,4 @@
-"""A GGUF model's own tokenizer, as prompts need it."""
+"""Tokenizer of a GGUF model, computed by llama.cpp."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from lbx.backends.headers import gguf_vocabulary, header_values
 from lbx.backends.llama.library import load_vocabulary
 from lbx.base.errors import BackendError
-from lbx.base.records import encodable
+from lbx.base.records import replace_surrogates
 from lbx.engine.reasoning import choose_marks, is_control_name, is_control_token
-from lbx.engine.sampling import ends_by_name
+from lbx.engine.sampling import find_end_tokens
 
 _PRINTED = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
 """Control tokens of gpt-oss, which llama.cpp always prints: answers would show them."""
@@ -28,7 +28,7 @@ class LlamaTokenizer:
     """llama.cpp's tokenizer of a loaded model.
 
     Args:
-        model: its model pointer; it must outlive the tokenizer.
+        model: pointer to the model, which must outlive the tokenizer.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class LlamaTokenizer:
         return tuple(sorted(key.removeprefix(_TEMPLATES) for key in self._header if key.startswith(_TEMPLATES)))
 
     def _declares(self, name: str) -> bool:
-        """Whether the file declares a token of the vocabulary by this name; llama.cpp otherwise has a default."""
+        """Whether the file declares a token such as "bos". Without a declaration, llama.cpp uses a default."""
         number = self._header.get(f"{_KEYS}{name}_token_id")
         return type(number) is int and 0 <= number < self.size
 
     def _is_control(self, token: int) -> bool:
         text = self._text(token)
         is_flagged = self._lib.llama_vocab_get_attr(self._vocab, token) & self._lib.LLAMA_TOKEN_ATTR_CONTROL
-        return bool(is_flagged or is_control_name(text) or ends_by_name({text: token}))
+        return bool(is_flagged or is_control_name(text) or find_end_tokens({text: token}))
 
     @cached_property
     def bos_id(self) -> int | None:
@@ -130,7 +130,7 @@ class LlamaTokenizer:
         return {text: number for text, number in self._unflagged_tokens.items() if is_bpe and text in _PRINTED}
 
     def _ids_by_text(self, attributes: int) -> dict[str, int]:
-        """{text: id} of the tokens with one of these attributes."""
+        """Return {text: id} of the tokens with at least one of ``attributes``."""
         attribute, vocab = self._lib.llama_vocab_get_attr, self._vocab
         return {text: i for i in range(self.size) if attribute(vocab, i) & attributes and (text := self._text(i))}
 
@@ -141,7 +141,7 @@ class LlamaTokenizer:
 
     @cached_property
     def _ends(self) -> frozenset[int]:
-        """Tokens that end an answer in llama.cpp, ordinary ones included: its defaults, and faulty keys of the file."""
+        """Tokens that end an answer in llama.cpp, including ordinary tokens from defaults or faulty keys."""
         is_end, vocab = self._lib.llama_vocab_is_eog, self._vocab
         gaps = {getattr(self._lib, f"llama_vocab_fim_{part}")(vocab) for part in ("pad", "rep", "sep")}
         ends = {i for i in range(self.size) if is_end(vocab, i)}
@@ -156,7 +156,7 @@ class LlamaTokenizer:
 
     @cached_property
     def gaps(self) -> dict[str, str]:
-        """Keys that the file lacks, or that name a wrong token, with a sentence about each for whoever starts a run."""
+        """Return {key: sentence} of the keys that the file lacks, or that name a wrong token."""
         found = {}
         if not self._declares("eos") or self._ends - self.eos_ids:
             found["eos_token_id"] = self._describe_ends()
@@ -218,7 +218,7 @@ class LlamaTokenizer:
 
     @cached_property
     def _text_vocab(self) -> Any:
-        """The vocabulary with its control tokens renamed: llama.cpp finds unflagged ones in every text, and a
+        """Vocabulary with the control tokens renamed: llama.cpp finds unflagged ones in every text, and a
         SentencePiece vocabulary's flagged ones where two pieces of a text make one.
         """
         secret = secrets.token_hex(8)
@@ -248,15 +248,15 @@ class LlamaTokenizer:
         return len(self.encode(text, special=True)) == 1
 
     def _piece(self, token: int) -> bytes:
-        """Bytes of a token; empty for control tokens."""
+        """Bytes that a token decodes to, empty for control tokens."""
         if token not in self._pieces:
-            room = 64
+            capacity = 64
             while True:
-                buffer = ctypes.create_string_buffer(room)
-                count = self._lib.llama_token_to_piece(self._vocab, token, buffer, room, 0, False)
+                buffer = ctypes.create_string_buffer(capacity)
+                count = self._lib.llama_token_to_piece(self._vocab, token, buffer, capacity, 0, False)
                 if count >= 0:
                     break
-                room = -count
+                capacity = -count
             self._pieces[token] = buffer.raw[:count]
         return self._pieces[token]
 
@@ -273,41 +273,41 @@ def tokenize(llama_cpp: Any, vocab: Any, text: str, *, add_special: bool, specia
     """Tokenize a text.
 
     Args:
-        add_special: add the special tokens that the model file declares for both ends.
-        special: read the text of a control token as that token.
+        add_special: whether to add the special tokens that the model file declares for both ends.
+        special: whether to read the text of a control token as the token.
 
     Raises:
         BackendError: llama.cpp fails.
     """
-    data = encodable(text).encode()
-    room = len(data) + 8  # a token is at least one byte, except for SentencePiece's leading space
+    data = replace_surrogates(text).encode()
+    capacity = len(data) + 8  # a token is at least one byte, except for SentencePiece's leading space
     while True:
-        tokens = (llama_cpp.llama_token * room)()
-        count = llama_cpp.llama_tokenize(vocab, data, len(data), tokens, room, add_special, special)
+        tokens = (llama_cpp.llama_token * capacity)()
+        count = llama_cpp.llama_tokenize(vocab, data, len(data), tokens, capacity, add_special, special)
         if count >= 0:
             return list(tokens[:count])
-        if -count <= room or count == -(2**31):
+        if -count <= capacity or count == -(2**31):
             raise BackendError(
                 f"llama.cpp cannot tokenize a text of {len(data):,} bytes.",
                 fix="The model file may be damaged: compare it with its source (for a bundle: lbx verify).",
             )
-        room = -count
+        capacity = -count
 
 
 def metadata(llama_cpp: Any, model: Any, key: str) -> str | None:
-    """A value of the GGUF header as text; None if the key is missing."""
-    room = 256
+    """Read a value of the GGUF header as text, or None if the key is missing."""
+    capacity = 256
     while True:
-        buffer = ctypes.create_string_buffer(room)
-        length = llama_cpp.llama_model_meta_val_str(model, key.encode(), buffer, room)
+        buffer = ctypes.create_string_buffer(capacity)
+        length = llama_cpp.llama_model_meta_val_str(model, key.encode(), buffer, capacity)
         if length < 0:
             return None
-        if length < room:
+        if length < capacity:
             return buffer.raw[:length].decode("utf-8", "replace")
-        room = length + 1
+        capacity = length + 1
 
 
 def own_chat_template(llama_cpp: Any, model: Any) -> str | None:
-    """The chat template in the GGUF header, or None for a base model."""
+    """Read the chat template in the GGUF header, or None for a base model."""
     template = llama_cpp.llama_model_chat_template(model, None)
     return template.decode("utf-8", "replace") if template else None

@@ -1,4 +1,4 @@
-"""Does a CPU variant of llama.cpp multiply correctly on this processor? Run as a script, in a process that may die.
+"""Trial of llama.cpp's CPU variants: do they multiply correctly on this processor? A script whose process may die.
 
     python trial.py scores LIBGGML FILE...      {file: llama.cpp's own score; 0: not for this processor}, as JSON
     python trial.py check LIBGGML [FILE]        multiplies with that variant (without FILE: with the linked-in code);
@@ -47,7 +47,7 @@ _CPU = 0  # enum ggml_backend_dev_type
 
 
 class Size(NamedTuple):
-    """Sizes of weights and activations; 0 experts: one matrix, otherwise each token uses ``USED_EXPERTS`` experts."""
+    """Sizes of weights and activations. With ``experts``, each token uses ``USED_EXPERTS`` of them."""
 
     rows: int
     columns: int
@@ -131,7 +131,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Ggml:
-    """The library's functions by name, and its CPU device once ``load_variant`` has been called."""
+    """Functions of libggml by name, and the CPU device once ``load_variant`` has been called."""
 
     def __init__(self, path: str) -> None:
         self.native = ctypes.CDLL(path)
@@ -202,7 +202,7 @@ class Product:
         self.is_supported = bool(ggml.backend_dev_supports_op(ggml.device, self._result))
 
     def fill(self) -> np.ndarray:
-        """Fill the inputs with random numbers; returns the correct product, shape (tokens, experts used or 1, rows)."""
+        """Fill the inputs with random numbers, and return the correct product, (tokens, experts used or 1, rows)."""
         rows, columns, tokens, experts = self._size
         rng, shape = np.random.default_rng([tokens, experts]), (experts or 1, rows, columns)
         _, _, data, values = self._weights
@@ -241,7 +241,7 @@ class Product:
 
 
 def product_errors(ggml: Ggml, all_weights: Iterable[RandomWeights]) -> Iterator[tuple[str, float]]:
-    """Yield each product in words, and its error. Prints each before computing it: that may be the last line."""
+    """Yield (description, error) of each product. Prints the description first, which may be the last line."""
     sizes = [Size(ROWS, COLUMNS, tokens, experts) for experts in (0, EXPERTS) for tokens in TOKENS]
     for weights, buffer_type, size in itertools.product(all_weights, ggml.buffer_types(), sizes):
         product = Product(ggml, buffer_type, weights, size)
@@ -278,7 +278,7 @@ def tokens_per_second(ggml: Ggml, weights: RandomWeights) -> float:
 
 
 def scores(files: list[str]) -> dict[str, int]:
-    """Score of each variant for this processor; 0 if it does not load."""
+    """Return {file: llama.cpp's score of the variant for this processor}, 0 if it does not load."""
     by_type = {}
     for file in files:
         try:
@@ -289,7 +289,7 @@ def scores(files: list[str]) -> dict[str, int]:
 
 
 def check(library: str, variant: str | None) -> dict[str, Any]:
-    """{"products", "worst" error, "wrong": description of the fault or "", "tokens_per_s"}"""
+    """Check a variant. Returns {"products", "worst": error, "wrong": the fault or "", "tokens_per_s"}."""
     ggml = Ggml(library)
     all_weights = ggml.weights()  # before there is a variant
     ggml.load_variant(variant)

@@ -1,9 +1,9 @@
 """Choice of llama.cpp's CPU variant. A variant is trusted only after it has multiplied correctly on this machine.
 
 llama.cpp relies on the processor's feature flags. That is not enough: a compiler may have dropped what an instruction
-needs, a hypervisor may hide state that the processor announces. So the variant that llama.cpp would choose is tried in
-a process of its own (``trial.py``), and one that dies of it or is wrong is passed over for the next best. The
-result is cached, by the libraries' hash and the processor.
+needs, a hypervisor may hide state that the processor announces. Each candidate is therefore tried in
+a separate process (``trial.py``). If it crashes or computes wrongly, the next best is tried. The result is cached, by
+the libraries' hash and the processor.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class VariantCheck:
     """Result of trying a variant.
 
     Attributes:
-        variant: its name, e.g. "zen4"; "native" for code that is linked into llama.cpp.
-        file: its path; "" for native code.
-        problem: its fault, as the end of a sentence; "" if every product was right.
+        variant: name of the variant, e.g. "zen4"; "native" for code that is linked into llama.cpp.
+        file: path of the variant, or "" for native code.
+        problem: fault of the variant, as the end of a sentence, or "" if every product was right.
         tokens_per_s: speed of one thread with 10^9 weights in Q4_K.
     """
 
@@ -55,7 +55,7 @@ def check_variants(library: Path, files: Sequence[Path] | None) -> Iterator[Vari
 
     Args:
         library: libggml, in the folder of the same build's other libraries.
-        files: the variants; None if the CPU code is linked in.
+        files: the variants, or None if the CPU code is linked in.
     """
     if files is None:
         yield _cached_check(library, None)
@@ -91,9 +91,9 @@ def _no_variant_error(cause: str) -> BackendError:
 
 
 def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
-    """llama.cpp's own scores; 0 for a file that kills the process that loads it.
+    """Return {file: llama.cpp's own score}, 0 for a file that kills the process that loads it.
 
-    They are cached by the files' sizes and times only: they set the order of trials, not which variant to trust.
+    The scores are cached by the files' sizes and times only: they set the order of trials, not which variant to trust.
     """
     if not files:
         return {}
@@ -129,7 +129,7 @@ def _cached_check(library: Path, file: Path | None) -> VariantCheck:
 
 
 def _cache_result(path: Path, result: Mapping[str, object]) -> None:
-    """Cache a result; if the folder is not writable, the next process repeats the trial."""
+    """Cache a result. If the folder is not writable, the next process repeats the trial."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(result))
@@ -138,7 +138,7 @@ def _cache_result(path: Path, result: Mapping[str, object]) -> None:
 
 
 def _run_check(library: Path, file: Path | None) -> tuple[VariantCheck, bool]:
-    """Try a variant; returns the result, and whether it is final: false if another try may succeed."""
+    """Try a variant, and return the result, and whether it is final, i.e. another trial would not help."""
     match = VARIANT.fullmatch(file.name) if file else None
     name, path = (match and match[1]) or NATIVE, str(file or "")
     done = _run("check", library, *([file] if file else []))
@@ -157,7 +157,7 @@ def _run_check(library: Path, file: Path | None) -> tuple[VariantCheck, bool]:
 
 
 def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
-    """Run the trial script; None if it does not finish in time."""
+    """Run the trial script, and return the process, or None if it does not finish in time."""
     command = python_command(str(_CHECK_SCRIPT), job, *map(str, paths))
     # On busy cores waiting threads would spin for seconds, llama.cpp's and numpy's.
     environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
@@ -176,7 +176,7 @@ def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
 
 
 def _cache_path(kind: str, *parts: bytes) -> Path:
-    """A file named by all that a result depends on: the code, the processor, and the kernel that grants its state."""
+    """Path of a cached result, named by all that the result depends on: code, processor and kernel."""
     digest = hashlib.sha256()
     for part in (*parts, f"{_processor()}{platform.machine()}{platform.release()}".encode()):
         digest.update(part)

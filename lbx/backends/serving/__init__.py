@@ -1,1 +1,1 @@
-"""Start, watch and stop a model server inside a run."""
+"""Serving of a model inside a run: starting, watching and stopping a model server."""

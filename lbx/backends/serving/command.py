@@ -1,6 +1,6 @@
-"""Command that starts a model server: its words, its address, the marks that lbx fills in, and its identity.
+"""Command that starts a model server: words, address, the marks that lbx fills in, and identity.
 
-The identity is its words and the contents of its local files, without machine-specific facts.
+The identity consists of the words and the contents of local files, without machine-specific facts.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 @dataclass(frozen=True, slots=True)
 class ServerCommand:
-    """Words of a command, with ``{port}`` and ``{host}`` not filled in yet.
+    """Command that starts a model server, with ``{port}`` and ``{host}`` not filled in yet.
 
     Attributes:
-        port: the port in the command; None if lbx chooses one.
+        port: the port in the command, or None if lbx chooses one.
         host: host that lbx connects to; ``{host}`` for the name of this machine.
     """
 
@@ -49,7 +49,7 @@ class ServerCommand:
         """Parse the value of --serve.
 
         Raises:
-            UsageError: it needs a shell, is not a command, contains a key, or has no port or host or several.
+            UsageError: the value needs a shell, is not a command, contains a key, or names no port or several.
         """
         text = text.replace("\\\n", " ").strip()
         _refuse_shell(text)
@@ -79,16 +79,16 @@ class ServerCommand:
         return cls(words, _port(words, has_mark=has_mark), _host(words, given="--host" in names))
 
     def fill_in(self, port: int) -> list[str]:
-        """Words of the command with its port and this machine's name."""
+        """Words of the command with a port and this machine's name filled in."""
         return [word.replace(PORT, str(port)).replace(HOST, socket.gethostname()) for word in self.words]
 
     @property
     def address_host(self) -> str:
-        """Host to connect to."""
+        """Host that lbx connects to."""
         return socket.gethostname() if self.host == HOST else self.host
 
     def url(self, port: int) -> str:
-        """The API's url."""
+        """Url of the server's API at a port."""
         host = self.address_host
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
@@ -103,12 +103,12 @@ def with_absolute_paths(text: str) -> str:
 
 
 def is_model(path: Path) -> bool:
-    """Whether a path has weights: a GGUF or safetensors file, or a folder with config.json."""
+    """Whether a path is a model: a GGUF or safetensors file, or a folder with config.json."""
     return path.suffix in _WEIGHTS if path.is_file() else (path / "config.json").is_file()
 
 
 def local_paths(command: ServerCommand) -> Iterator[tuple[int, str, Path]]:
-    """Yield local files and folders in a command: index of the word, text before the path, path.
+    """Yield (index of the word, text before the path, path) of the local files and folders in a command.
 
     A folder counts if the word has a slash or the folder is a model: "serve" in `vllm serve` may also be a folder here.
     """
@@ -168,7 +168,7 @@ def _refuse_shell(text: str) -> None:
 
 
 _SECRETS = ("key", "cert", "password")
-"""Parts of the names of options with files that results must not identify."""
+"""Words in names of options whose files results must not identify."""
 
 
 def server_settings(command: ServerCommand, *, every_byte: bool = False) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _is_secret(command: ServerCommand, number: int, option: str) -> bool:
 
 
 def _without_address(words: list[str]) -> list[str]:
-    """Replace the values of --port and --host by their marks."""
+    """Replace the values of --port and --host by the marks."""
     marks = {"--port": PORT, "--host": HOST}
     result = []
     for before, word in zip(["", *words], words, strict=False):

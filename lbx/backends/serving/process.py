@@ -1,4 +1,4 @@
-"""A model server as a part of a run: started, waited for, restarted after a crash, and stopped."""
+"""Model server of a run: started, waited for, restarted after a crash, and stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lbx.base.visible import as_command, one_line
 log = logging.getLogger("lbx")
 
 MOST_RESTARTS = 5
-"""Restarts after crashes in one session."""
+"""Maximum number of restarts after crashes in one session."""
 _POLL_S = 0.5
 _DYING_S = 5.0
 """Time in which a server that breaks connections ends, if it has crashed."""
@@ -44,11 +44,11 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class ModelServer:
-    """Server of a run. Use it as a context manager, which stops it at the end; ``start`` starts it.
+    """Model server of a run, started by ``start``. Use as a context manager, which stops the server at the end.
 
     Args:
-        command: the server's.
-        options: of the model's card; its url is not used.
+        command: command that starts the server.
+        options: options of the model's card, whose url is not used.
         log_file: receives the server's output.
         timeout_s: time in which the server must be ready after each start.
 
@@ -92,7 +92,7 @@ class ModelServer:
         """Start the server and wait until it is ready.
 
         Raises:
-            EndpointError: it ends before, or needs more time than allowed.
+            EndpointError: the server ends before, or is not ready in time.
         """
         log.info(f"Starting the model server; its output is in {self.log_file}")
         began = time.monotonic()
@@ -100,18 +100,18 @@ class ModelServer:
         log.info(f"The model server is ready at {self.url} after {time.monotonic() - began:.0f} s")
 
     def watch(self, backend: Backend) -> None:
-        """Restart the server when a request of this backend finds that it has crashed."""
+        """Make a backend restart the server when a request finds that it has crashed."""
         assert isinstance(backend, EndpointBackend)
         backend.use_recovery(self.recover)
 
     def recover(self, began: float) -> bool:
-        """Restart the server if it has crashed since a time of ``time.monotonic``; called from several threads.
+        """Restart the server if it has crashed since ``began`` (``time.monotonic``). Called from several threads.
 
         Returns:
             Whether it has crashed, and is ready again.
 
         Raises:
-            EndpointError: it does not become ready, or has crashed too many times.
+            EndpointError: the server does not become ready, or has crashed too many times.
         """
         with self._lock:
             if self._ready_at > began:
@@ -217,12 +217,12 @@ def start_supervised(words: Sequence[str], log_file: Path, environment: Mapping[
 
 
 def _wait(supervisor: Popen[bytes], seconds: float) -> int:
-    """Wait for the supervisor, and kill what it left in its group, which is something if it was killed.
+    """Wait for the supervisor to end, kill the processes left in the group, and return the exit code.
 
     Its server may have stopped it. Until it is reaped, no other process and no other group can have its number.
 
     Raises:
-        TimeoutExpired: it still runs.
+        TimeoutExpired: the supervisor still runs.
     """
     end = time.monotonic() + seconds
     while supervisor.returncode is None:
@@ -237,7 +237,7 @@ def _wait(supervisor: Popen[bytes], seconds: float) -> int:
 
 
 def _kill_all(supervisor: Popen[bytes]) -> None:
-    """Kill a supervisor that its server keeps from working, and all processes below it, which it still adopts."""
+    """Kill a supervisor that the server keeps from working, and all processes below the supervisor."""
     end = time.monotonic() + _GRACE_S
     while (running := descendants(supervisor.pid)) and time.monotonic() < end:
         for process in running:
@@ -290,7 +290,7 @@ def _first_ephemeral() -> int:
 
 
 def _reserve(host: str, port: int) -> socket.socket | None:
-    """Hold a name that one process of this network namespace can have until it ends; None if the port is in use."""
+    """Reserve a port by a name that one process of this network namespace can bind, or None if it is in use."""
     reservation = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(OSError):
         reservation.bind(f"\0lbx-serve-{port}")
@@ -301,7 +301,7 @@ def _reserve(host: str, port: int) -> socket.socket | None:
 
 
 def _is_free(host: str, port: int) -> bool:
-    """Whether a server could listen on the port; True if the host is another machine."""
+    """Whether a server could listen on a port. True if the host is another machine."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -321,7 +321,7 @@ def _exit_in_words(code: int) -> str:
 
 
 def _last_lines(log_file: Path) -> list[str]:
-    """Last lines of the server's output since its start."""
+    """Last lines of the server's output since the last start."""
     try:
         with open_input(log_file) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))

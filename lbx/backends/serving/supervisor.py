@@ -1,6 +1,7 @@
 """Process between lbx and a model server, so that no server outlives its run.
 
-It starts the server, writes the server's output to a log, and ends all processes below itself when its standard input
+The supervisor starts the server, writes the server's output to a log, and ends all processes below itself when its
+standard input
 closes: lbx closes it at the end of a run, the kernel closes it when lbx is killed. It exits with the server's code, or
 128 plus the number of the signal that ended the server.
 """
@@ -26,9 +27,9 @@ from lbx.base.processes import DEVNULL, Popen
 from lbx.base.visible import one_line, visible
 
 HEADING = "== "
-"""First characters of the log's line about a start."""
+"""First characters of the line in the log that marks a start."""
 MOST_LOG_BYTES = 1 << 26
-"""Size of the log at which it is renamed and begun again; the renamed one is replaced the next time."""
+"""Size at which the log is renamed and begun again, replacing the log that was renamed before."""
 _CRASH_GRACE_S = 3.0
 _KILL_S = 10.0
 _TICK_S = 0.2
@@ -134,7 +135,7 @@ def _set_process_option(option: int, value: int) -> None:
 
 
 def main() -> None:
-    """Run ``python -c CODE LOG GRACE_S COMMAND...``; GRACE_S is the time in seconds between SIGTERM and SIGKILL."""
+    """Run the supervisor, as ``python -c CODE LOG GRACE_S COMMAND...``, GRACE_S seconds from SIGTERM to SIGKILL."""
     log, grace_s, command = _Log(Path(sys.argv[1])), float(sys.argv[2]), sys.argv[3:]
     log.add(f"{HEADING}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {one_line(shlex.join(command))}\n".encode())
     _set_process_option(_SET_SUBREAPER, 1)

@@ -141,7 +141,7 @@ class LongBenchPro(Benchmark):
             document=document,
             after=after,
             max_new_tokens=new_tokens,
-            budget_for_both=mode.thinking and not mode.thinking_tokens,
+            has_shared_budget=mode.thinking and not mode.thinking_tokens,
             truncation=Truncation.MIDDLE_FLOOR,
             model_sampling=True,
             limits=LIMITS,

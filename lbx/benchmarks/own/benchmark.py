@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lbx.base.database import extract
+from lbx.base.database import extract_match
 from lbx.base.errors import BundleError, LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.number import Number
@@ -144,7 +144,7 @@ class CustomBenchmark(Benchmark):
         metric_names = [name for name in _texts_in(stored_metrics) if name in METRICS]
         if not isinstance(pattern, str):
             return [Score(name, *METRICS[name](output, target)) for name in metric_names]
-        answer = extract(pattern, output)
+        answer = extract_match(pattern, output)
         if answer is None:
             return [Score(name, 0.0, "") for name in metric_names]
         values = {name: METRICS[name](answer, target) for name in metric_names}

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from lbx.base.database import expression_error
 from lbx.base.inputs import path_inside
 from lbx.base.records import Truncation
-from lbx.base.tables import check_table, check_type, entry_error, is_name, nearest, read_table, texts
+from lbx.base.tables import check_table, check_texts, check_type, entry_error, is_name, read_table, suggest_names
 from lbx.benchmarks.base.files import (
     DataRow,
     count_csv,
@@ -198,7 +198,7 @@ def _parse_task(entry: Any, defaults: Mapping[str, Any], location: str) -> Custo
     table = {**defaults, **entry}
     check_table(table, _TASK_KEYS, f"{location}:", _REQUIRED_KEYS)
     examples = _format_examples(table.pop("examples", []), table.pop("example", ""), location)
-    lists = {key: texts(value, f"{location}: {key}") for key, value in table.items() if _TASK_KEYS[key] is list}
+    lists = {key: check_texts(value, f"{location}: {key}") for key, value in table.items() if _TASK_KEYS[key] is list}
     values: dict[str, Any] = {**table, **lists, "examples": examples}
     values["fields"] = tuple(
         sorted(
@@ -221,7 +221,7 @@ def _format_examples(entries: Sequence[Any], template: str, location: str) -> st
         example_location = f"{location}, [[task.examples]] number {number}"
         values = check_type(entry, dict, example_location)
         if "choices" in names and isinstance(values.get("choices"), list):
-            values = values | {"choices": choice_lines(texts(values["choices"], f"{example_location}: choices"))}
+            values = values | {"choices": choice_lines(check_texts(values["choices"], f"{example_location}: choices"))}
         check_table(values, names, f"{example_location}:", list(names))
         pieces += fill_format(template, values, document="", source=location)
     return "".join(pieces)
@@ -263,7 +263,7 @@ def _check_fields(task: CustomTask) -> None:
 def _check_values(task: CustomTask) -> None:
     for metric in task.metrics:
         if metric not in METRICS:
-            raise entry_error(task.location, f"there is no metric {metric!r}", nearest(metric, METRICS))
+            raise entry_error(task.location, f"there is no metric {metric!r}", suggest_names(metric, METRICS))
     if not task.metrics or len(set(task.metrics)) < len(task.metrics):
         raise entry_error(task.location, f"metrics must list at least one, without duplicates, of {', '.join(METRICS)}")
     if not 0 < task.max_new_tokens <= MAX_NEW_TOKENS:

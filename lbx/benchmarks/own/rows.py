@@ -16,8 +16,8 @@ from typing import Any
 
 from lbx.base.inputs import path_inside, read_input
 from lbx.base.limits import RECORD_BYTES, TEXT_CHARACTERS
-from lbx.base.records import Sample, encodable
-from lbx.base.tables import entry_error, nearest
+from lbx.base.records import Sample, replace_surrogates
+from lbx.base.tables import entry_error, suggest_names
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.files import DataRow, cached_by_mtime
 from lbx.benchmarks.metrics.registry import ScoringTarget, unscorable_reason
@@ -145,7 +145,7 @@ def samples_in(path: Path, benchmark: str, task: CustomTask) -> Iterator[Sample]
 def _is_encodable(value: object) -> bool:
     """Whether UTF-8 can encode all texts of a JSON value, because none contains a lone surrogate."""
     if isinstance(value, str):
-        return value.isascii() or encodable(value) == value
+        return value.isascii() or replace_surrogates(value) == value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return all(map(_is_encodable, parts))
 
@@ -167,7 +167,9 @@ def _refuse_unknown(row: DataRow, task: CustomTask) -> None:
             continue
         fix = f'To ignore it, set ignore = ["{key}"].'
         read = (
-            f'To read it, set fields = {{ {key} = "{key}" }}.' if key in OPTIONAL_FIELDS else nearest(key, read_fields)
+            f'To read it, set fields = {{ {key} = "{key}" }}.'
+            if key in OPTIONAL_FIELDS
+            else suggest_names(key, read_fields)
         )
         raise entry_error(row.location, f"unknown field {one_line(key)[:80]!r}", f"{read} {fix}")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import BackendError, BundleError, UsageError
-from lbx.base.records import encodable
+from lbx.base.records import replace_surrogates
 from lbx.base.tokenizer_files import read_tokenizer_file
 
 _SENTENCE_END = re.compile(r"[。？！；\n.!?;]\s*")
@@ -155,7 +155,7 @@ class ChunkTokenizer:
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         new = [text for text in dict.fromkeys(texts) if text not in self._counts]
-        encoded = self._tokenizer.encode_batch([encodable(text) for text in new], add_special_tokens=False)
+        encoded = self._tokenizer.encode_batch([replace_surrogates(text) for text in new], add_special_tokens=False)
         self._counts |= {text: len(encoding) for text, encoding in zip(new, encoded, strict=True)}
         return [self._counts[text] for text in texts]
 
@@ -164,6 +164,6 @@ class ChunkTokenizer:
 
         A character split across two chunks becomes U+FFFD in each.
         """
-        ids = self._tokenizer.encode(encodable(text), add_special_tokens=False).ids
+        ids = self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False).ids
         starts = range(0, len(ids), size)
         return [self._tokenizer.decode(ids[at : at + size], skip_special_tokens=False) for at in starts]

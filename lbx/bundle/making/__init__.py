@@ -1,1 +1,1 @@
-"""Make an archive from recipes: resolve, fetch, check, pack."""
+"""Making of an archive from recipes: resolve, fetch, check, pack."""

@@ -1,4 +1,4 @@
-"""Contents of a base bundle, which a delta neither fetches nor packs again.
+"""Base bundles, whose contents a delta neither fetches nor packs again.
 
 Files are matched by content, not by path: a new commit of a dataset moves every file to another folder, although most
 files have not changed.
@@ -23,10 +23,10 @@ from lbx.bundle.receiving.check import read_contents
 
 @dataclass(frozen=True, slots=True)
 class BaseFile:
-    """Payload file of the base.
+    """Payload file of the base bundle.
 
     Attributes:
-        path: path in the base, ``data/...``.
+        path: path in the base bundle, ``data/...``.
         size: bytes.
         sha256: hex.
         git_sha1: git blob sha1 if the base recorded it, or "".
@@ -42,11 +42,11 @@ class BaseFile:
 
 @dataclass(frozen=True)
 class BaseBundle:
-    """Description of the bundle that a delta builds on.
+    """Base bundle of a delta, as described by bundle.json.
 
     Attributes:
-        digest: digest of the bundle, hex; "" if only its bundle.json is known.
-        sources: as in its bundle.json.
+        digest: digest of the bundle, hex, or "" if only its bundle.json is known.
+        sources: as in bundle.json.
     """
 
     name: str
@@ -74,7 +74,7 @@ class BaseBundle:
         return index
 
     def find(self, algorithm: str, digest: str, size: int | None, path: str) -> BaseFile | None:
-        """Find a file by its content, preferably at ``path``; None if the base does not have the content."""
+        """Find a file with the given hash, preferably at ``path``, or None if the base does not contain the file."""
         if size is None and algorithm == "sha256":
             size = next((file.size for file in self.files if file.sha256 == digest), None)
         same = self._by_content.get((algorithm, digest, size or 0))
@@ -118,7 +118,7 @@ def _parse_description(description: Any, digest: str, path: Path) -> BaseBundle:
 
 
 def _parse_base(name: object, digest: str, sources: object, location: str) -> BaseBundle:
-    """Create a ``BaseBundle`` from the values of a file, after checking them.
+    """Create a ``BaseBundle`` from untrusted values of a file, checked first.
 
     Raises:
         UsageError: a value is missing or has the wrong type, or a path is unsafe.

@@ -1,11 +1,11 @@
-"""List and download files, with resumption and checked hashes.
+"""Listing and downloading of files, with resumption and checked hashes.
 
 The store names each complete file by its expected hash, and an incomplete file by the same hash and ``.part``. A later
 attempt or run resumes an incomplete file with a Range request, if the server still reports the same ETag and size.
 
 The files of a hub repository at a revision are listed by huggingface_hub, which no other module uses. It provides only
-names, sizes and hashes. The contents are downloaded here, because
-huggingface_hub 2.4 accepts a corrupt body of the right size and cannot resume a broken download later.
+names, sizes and hashes. The contents are downloaded here, because huggingface_hub 2.4 accepts a corrupt body of the
+right size and cannot resume a broken download later.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Retry:
 
 
 class TransientError(Exception):
-    """Transient failure of an attempt.
+    """Failure of a download attempt that may succeed when repeated.
 
     Args:
         cause: a clause for the message, e.g. "the connection broke".
         wait_s: delay requested by the server, seconds.
-        has_progressed: the attempt resumed a broken download and got further, so the next can resume it, too.
+        has_progressed: whether the attempt resumed a broken download and got further, so that the next can resume, too.
     """
 
     def __init__(self, cause: str, *, wait_s: float = 0.0, has_progressed: bool = False) -> None:
@@ -72,7 +72,7 @@ class TransientError(Exception):
 
 
 def with_retries(retry: Retry, what: str, attempt: Callable[[], T]) -> T:
-    """Repeat ``attempt`` until it does not raise ``TransientError``.
+    """Call ``attempt``, and repeat the call while it raises ``TransientError``.
 
     Args:
         what: name of the download in messages.
@@ -99,13 +99,13 @@ _MISMATCHES = 2
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """File to download, with its expected hash.
+    """File to download, with the expected hash.
 
     Attributes:
         label: name in messages, e.g. "data.zip of dataset THUDM/LongBench".
         algorithm: "sha256", or "git" for a git blob's sha1.
         digest: expected hash, hex.
-        size: bytes; None if unknown before the download.
+        size: bytes, or None if unknown before the download.
         headers: request headers, sent only to the host of ``url``.
     """
 
@@ -119,7 +119,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """Verified local file, with its size in bytes and its SHA-256 in hex."""
+    """Verified local file: path, size in bytes and SHA-256 in hex."""
 
     path: Path
     size: int
@@ -127,7 +127,7 @@ class LocalFile:
 
 
 class Fetcher:
-    """Downloader with a store of files named by their hash; the folder ``store`` is created if missing."""
+    """Downloader that keeps files, named by their hash, in the folder ``store``, created if missing."""
 
     def __init__(self, store: Path, retry: Retry) -> None:
         import httpx2
@@ -150,10 +150,10 @@ class Fetcher:
         self._client.close()
 
     def size(self, download: Download) -> int | None:
-        """Ask the server for the file's size in bytes; None if it does not report one.
+        """Ask the server for a file's size in bytes, or return None if the server reports no size.
 
         Raises:
-            FetchError: the server does not have the file, or cannot be reached.
+            FetchError: the server does not offer the file, or cannot be reached.
         """
 
         def attempt() -> int | None:
@@ -168,7 +168,7 @@ class Fetcher:
         return with_retries(self.retry, download.label, attempt)
 
     def denied_status(self, download: Download) -> int:
-        """Return 401 or 403 if the server denies access to the file; 0 for any other answer."""
+        """Ask the server for access to a file, and return 401 or 403 if denied, or 0 for any other answer."""
 
         def attempt() -> int:
             with _translate_errors(download, progressed=lambda: False):
@@ -180,14 +180,14 @@ class Fetcher:
         return with_retries(self.retry, download.label, attempt)
 
     def stored_bytes(self, download: Download) -> int:
-        """Return the number of the file's bytes in the store, from earlier runs."""
+        """Number of bytes of a file that earlier runs have left in the store."""
         for path in (self._store_path(download), self._store_path(download, ".part")):
             if path.exists():
                 return path.stat().st_size
         return 0
 
     def fetch(self, download: Download, report: Callable[[int], None]) -> LocalFile:
-        """Download the file, or take it from the store and hash it again.
+        """Download a file, or take it from the store and hash it again.
 
         Args:
             report: called with the number of bytes available locally.
@@ -226,7 +226,7 @@ class Fetcher:
         return with_retries(self.retry, download.label, attempt)
 
     def _stream(self, download: Download, part: Path, report: Callable[[int], None]) -> _Digests:
-        """Download the rest of ``part`` and return the hashes of the whole file."""
+        """Download the rest of the partial file ``part``, and return the hashes of the whole file."""
         digests = _Digests(download, download.size or 0)
         if part.exists() and not 0 < part.stat().st_size <= (download.size or 0):
             part.unlink()
@@ -267,7 +267,7 @@ class Fetcher:
         return digests
 
     def _check_same(self, download: Download, part: Path, response: httpx2.Response, start: int) -> None:
-        """Compare size and ETag with the expected or partial file, before gigabytes are downloaded."""
+        """Compare a response's size and ETag with the expected or partial file, before gigabytes are downloaded."""
         length, etag = response.headers.get("Content-Length", ""), response.headers.get("ETag", "")
         total = start + int(length) if length.isdigit() and "Content-Encoding" not in response.headers else None
         if None not in (download.size, total) and total != download.size:
@@ -290,14 +290,14 @@ class Fetcher:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Load trusted certificates, cached because that takes a tenth of a second."""
+    """Load the trusted certificates, cached because loading takes a tenth of a second."""
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
 class _Digests:
-    """Running SHA-256 of a file, and its git blob sha1 if that is the expected hash."""
+    """Running SHA-256 of a file, and running git blob sha1 if that is the expected hash."""
 
     def __init__(self, download: Download, size: int) -> None:
         self._download = download
@@ -351,13 +351,13 @@ def _translate_errors(download: Download, progressed: Callable[[], bool]) -> Ite
 
 
 def describe_error(exc: Exception) -> str:
-    """Format a network exception as a clause, without a full stop; exceptions without text become their type's name."""
+    """Format a network exception as a clause, without a full stop. Exceptions without text become their type's name."""
     text = str(exc).rstrip(".")
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
 
 
 def parse_web_address(url: str, option: str) -> str:
-    """Return an address from an option without its final slash. Raises UsageError if it is not http(s)."""
+    """Parse an address from an option, without the final slash. Raises UsageError if it is not http(s)."""
     if not url.lower().startswith(("http://", "https://")):
         raise UsageError(
             f"{option} {url} is not an http or https address.",
@@ -401,7 +401,7 @@ _WRONG_REPO = 'Correct repo or type ("dataset" or "model") in the recipe; set HF
 
 @dataclass(frozen=True, slots=True)
 class RepoFile:
-    """File in a hub listing, with its size in bytes and the expected hash of its content."""
+    """File of a hub repository: path, size in bytes and expected hash of the content."""
 
     path: str
     size: int
@@ -411,7 +411,7 @@ class RepoFile:
 
 @dataclass(frozen=True, slots=True)
 class RepoSnapshot:
-    """Repository at a commit.
+    """Hub repository at a commit.
 
     Attributes:
         repo, type: as requested.
@@ -433,7 +433,7 @@ class Hub:
     """Client of a Hugging Face hub.
 
     Args:
-        endpoint: its address; None means HF_ENDPOINT or the public hub.
+        endpoint: address of the hub; None means HF_ENDPOINT or the public hub.
 
     Raises:
         UsageError: the address is not http(s).
@@ -464,7 +464,7 @@ class Hub:
         return headers
 
     def snapshot(self, repo: str, kind: str, revision: str) -> RepoSnapshot:
-        """Resolve ``revision`` to a commit and list its files.
+        """Resolve ``revision`` of a repository to a commit, and list the files.
 
         Raises:
             FetchError: the repository or revision does not exist or may not be read, or the hub does not answer.
@@ -483,7 +483,7 @@ class Hub:
         return with_retries(self._retry, f"The {kind} {repo}", attempt)
 
     def download(self, snapshot: RepoSnapshot, file: RepoFile) -> Download:
-        """Create the download of a snapshot's file."""
+        """Create the download of a file in a snapshot."""
         url = self._library.hf_hub_url(
             snapshot.resolved_repo,
             file.path,
@@ -507,7 +507,7 @@ class Hub:
         )
 
     def _translate(self, exc: Exception, repo: str, kind: str, revision: str) -> Exception:
-        """Convert an exception of the library: to ``TransientError`` if another attempt may succeed."""
+        """Convert an exception of huggingface_hub, to ``TransientError`` if another attempt may succeed."""
         import httpx2
 
         errors, endpoint = self._library.errors, self._api.endpoint

@@ -1,4 +1,4 @@
-"""Resolve sources to files with their paths in the bundle, before large downloads."""
+"""Plan of a bundle's files: sources are resolved to files and paths in the bundle, before large downloads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from lbx.base.errors import FetchError, UsageError
 from lbx.base.layout import FILES, HUB, IMAGES, repo_folder
-from lbx.bundle.disk import BackgroundSha256, Progress, Tally, in_parallel, read_blocks
+from lbx.bundle.disk import BackgroundSha256, Progress, Tally, map_in_threads, read_blocks
 from lbx.bundle.making.delta import BaseBundle, BaseFile
 from lbx.bundle.making.fetch import Download, Fetcher, Hub, LocalFile, parse_web_address
 from lbx.bundle.making.recipe import (
@@ -34,10 +34,10 @@ class PlannedFile:
 
     Attributes:
         path: path in the bag, ``data/...``.
-        name: path inside its source; ``allow`` refers to this name.
+        name: path inside the source; ``allow`` refers to this name.
         origin: a download, a local file, a file of the base, or the content itself.
-        size: bytes; None if the server does not report it.
-        git_sha1: git blob sha1 if the hub gives it, or "".
+        size: bytes, or None if the server does not report it.
+        git_sha1: git blob sha1 if the hub states it, or "".
     """
 
     path: str
@@ -49,10 +49,10 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """Source with its resolved files.
+    """Source of a bundle with its resolved files.
 
     Attributes:
-        record: entry for bundle.json, without the files.
+        record: description of the source for bundle.json, without the files.
         links: see ``SourceSummary``.
     """
 
@@ -66,7 +66,7 @@ class SourcePlan:
 
 
 class Planner:
-    """Planner that resolves sources to files. It asks servers for sizes and access, and shows progress on local files.
+    """Planner that resolves sources to files, by asking servers for sizes and access, and by hashing local files.
 
     Args:
         mirror: address that replaces scheme and host of every https source, or None.
@@ -126,7 +126,7 @@ class Planner:
                 return self._plan_image(source)
 
     def _match_base(self, item: PlannedFile) -> PlannedFile:
-        """Replace the download by the base's file, if the base has one with the same hash."""
+        """Replace a download by the base's file, if the base contains a file with the same hash."""
         origin = item.origin
         if self._base is None or not isinstance(origin, Download):
             return item
@@ -211,7 +211,7 @@ class Planner:
 
 
 def _refs(root: str, revision: str, commit: str) -> list[PlannedFile]:
-    """Create refs for the requested revision and for ``main``, the default revision of offline libraries."""
+    """Plan the ref files of the requested revision and of ``main``, the default revision of offline libraries."""
     content = commit.encode()
     names = sorted({revision, "main"})
     return [PlannedFile(f"{root}/refs/{name}", f"refs/{name}", content, len(content)) for name in names]
@@ -220,7 +220,7 @@ def _refs(root: str, revision: str, commit: str) -> list[PlannedFile]:
 def _match_patterns(
     names: Iterable[str], patterns: Sequence[str], source: BundleSource, location: str, optional: Sequence[str] = ()
 ) -> list[str]:
-    """Return the names that match any pattern, sorted; every pattern except optional ones must match a name."""
+    """Return the names that match any pattern, sorted. Every pattern except optional ones must match a name."""
     names = sorted(names)
     if not names:
         raise FetchError(f"{source.origin}: {location} contains no files.", fix="Correct the source.")
@@ -240,7 +240,7 @@ def _match_patterns(
 
 
 def _local_files(source: PathSource) -> dict[str, Path]:
-    """Map names inside a path source to its regular files; links to files are followed."""
+    """Return {name inside a path source: regular file}. Links to files are followed."""
     root = source.full_path
     if root.is_file():
         if source.repo or source.files:
@@ -293,11 +293,11 @@ def _hash_files(paths: Sequence[Path], progress: Progress) -> dict[Path, LocalFi
         return LocalFile(path, count, digest.hexdigest())
 
     paths = sorted(sizes, key=lambda path: -sizes[path])
-    return dict(zip(paths, in_parallel(hash_file, paths, tally), strict=True))
+    return dict(zip(paths, map_in_threads(hash_file, paths, tally), strict=True))
 
 
 def refusal(source: BundleSource, item: PlannedFile, what: str) -> UsageError:
-    """Create the error for an unsafe file, with two possible fixes."""
+    """Create the error for an unsafe file, which suggests two fixes."""
     name = PurePosixPath(item.name).name
     return UsageError(
         f"{source.origin}: {item.name} is refused: it is {what} and would run when loaded.",

@@ -1,4 +1,4 @@
-"""Read a row of every benchmark task from the fetched files, with the same code that later reads the bundle."""
+"""Check of fetched datasets: read the first row of every task, with the same code that later reads the bundle."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def unknown_datasets(plans: Sequence[SourcePlan]) -> list[str]:
 
 
 def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFile | BaseFile]) -> None:
-    """Read the first row of every task of the fetched datasets; data from a base was checked when it was bundled.
+    """Read the first row of every task of the fetched datasets. Data from a base was checked when it was bundled.
 
-    Families that need a model have no rows without it.
+    Families whose samples depend on a model are skipped.
 
     Args:
         contents: payload files by their path in the bag.
@@ -62,7 +62,7 @@ def _datasets(plans: Sequence[SourcePlan]) -> list[str]:
 
 @contextmanager
 def _link_bundle(files: Mapping[str, Path]) -> Iterator[Bundle]:
-    """Create a temporary bundle with links to the data files; refs are copied, because they must be in the bundle."""
+    """Create a temporary bundle with links to the data files. Refs are copied, because they must be in the bundle."""
     tags = {BUNDLE_JSON: b"{}", TAG_MANIFEST: b""}
     refs = {path: read_input(file, SMALL) for path, file in files.items() if "/refs/" in path}
     with TemporaryDirectory(prefix="lbx-") as name:  # the archive's disk may not support links

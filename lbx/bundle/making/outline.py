@@ -16,14 +16,14 @@ class SourceSummary:
     """Summary of a source, for licence review.
 
     Attributes:
-        source: label, e.g. "dataset THUDM/LongBench", or the target path of a file.
+        source: source_label, e.g. "dataset THUDM/LongBench", or the target path of a file.
         kind: hub, https, path or image.
         revision: commit of a hub source, or "".
         licence: licence stated by its author, or "".
         gated: whether readers must first accept conditions.
-        files, bytes: number and total size of its files.
-        held_bytes: size of the files that the base bundle already has.
-        links: "NAME -> PLACE" for files that link out of the source's folder; the link targets are packed.
+        files, bytes: number and total size of the source's files.
+        held_bytes: size of the files that the base bundle already contains.
+        links: "NAME -> TARGET" for files that link out of the source's folder; the link targets are packed.
     """
 
     source: str
@@ -45,9 +45,9 @@ class Outline(Evidence):
         lines: summary per source, in the order of the recipes.
         fetch_bytes: remaining size to download.
         archive_bytes: size of the archive, all volumes together, before any compression; tag files estimated.
-        work, work_free: folder that takes the downloads, bytes free on its disk.
-        out, out_free: folder that takes the archive, bytes free on its disk.
-        one_disk: both are on the same file system.
+        work, work_free: folder for the downloads, and bytes free on the disk of that folder.
+        out, out_free: folder for the archive, and bytes free on the disk of that folder.
+        one_disk: whether both folders are on the same file system.
         unread: datasets that no built-in benchmark reads.
     """
 
@@ -70,7 +70,7 @@ def require_space(outline: Outline) -> None:
     """Check that the disks have enough space for a bundle.
 
     Raises:
-        UsageError: a disk is too small; the message has the needed and the free bytes.
+        UsageError: a disk is too small; the message names the needed and the free bytes.
     """
     fetch, archive = outline.fetch_bytes, outline.archive_bytes
     if outline.one_disk and fetch + archive > outline.out_free:
@@ -92,7 +92,7 @@ def require_space(outline: Outline) -> None:
             )
 
 
-def label(record: Mapping[str, Any]) -> str:
+def source_label(record: Mapping[str, Any]) -> str:
     """Return a readable name of a source, e.g. "dataset THUDM/LongBench"."""
     if record["kind"] == "image":
         return f"image {record['to']}"

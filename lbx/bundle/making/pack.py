@@ -1,4 +1,4 @@
-"""Make an archive from recipes (``lbx bundle``).
+"""Packing of an archive from recipes (``lbx bundle``).
 
 All sources are first downloaded to ``OUT/.NAME.partial``, under their expected hashes. A killed run leaves this folder
 for the next run to continue from; the archive gets its final name only when it is complete. A downloaded byte is
@@ -29,18 +29,18 @@ from lbx.bundle.making.delta import BaseBundle, BaseFile, read_base
 from lbx.bundle.making.fetch import Download, Fetcher, Hub, LocalFile, Retry
 from lbx.bundle.making.file_plan import PlannedFile, Planner, SourcePlan, refusal
 from lbx.bundle.making.first_rows import check_first_rows, unknown_datasets
-from lbx.bundle.making.outline import Outline, SourceSummary, label, require_space
+from lbx.bundle.making.outline import Outline, SourceSummary, require_space, source_label
 from lbx.bundle.making.recipe import ImageSource, Recipe, load_recipes
 from lbx.bundle.making.sbom import render_sbom
 from lbx.bundle.names import NAMES_CODE, find_unsafe_content, needs_content_check, unsafe_format
 from lbx.bundle.signing import signature
 from lbx.bundle.signing.signature import sign
-from lbx.bundle.tar import TarWriter, size_of_tar
+from lbx.bundle.tar import TarWriter, tar_size
 from lbx.bundle.volumes import MAX_VOLUME, Volume, VolumeWriter, publish, render_sums
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class WorkFolders:
     """Working folders of an incomplete bundle.
 
     Attributes:
@@ -53,7 +53,7 @@ class Workshop:
 
 
 @contextmanager
-def workshop(out_dir: Path, name: str, work_dir: Path | None = None) -> Iterator[Workshop]:
+def lock_work_folders(out_dir: Path, name: str, work_dir: Path | None = None) -> Iterator[WorkFolders]:
     """Create and lock ``OUT/.NAME.partial``, and ``WORK/.NAME.partial`` for downloads in another folder.
 
     Raises:
@@ -68,22 +68,22 @@ def workshop(out_dir: Path, name: str, work_dir: Path | None = None) -> Iterator
                 if leftover.is_file():  # from a run that was killed while packing; frees its space
                     leftover.unlink()
             (store / "files").mkdir(exist_ok=True)
-            yield Workshop(store / "files", drafts)
+            yield WorkFolders(store / "files", drafts)
         except OSError as exc:
             raise UsageError(
                 f"Could not write the bundle: {exc}.", fix="Run the same command again to continue."
             ) from exc
 
 
-def clear(shop: Workshop) -> None:
-    """Remove the working folders of a complete bundle, with their contents."""
-    for folder in {shop.drafts, shop.store.parent}:
+def remove_work_folders(folders: WorkFolders) -> None:
+    """Remove the working folders of a complete bundle, with all contents."""
+    for folder in {folders.drafts, folders.store.parent}:
         shutil.rmtree(folder)
 
 
-def leave(shop: Workshop) -> None:
-    """Remove empty working folders; downloads of an interrupted run are kept."""
-    for folder in (shop.store, shop.store.parent, shop.drafts):
+def remove_empty_work_folders(folders: WorkFolders) -> None:
+    """Remove the working folders that are empty, i.e. without downloads for a later run."""
+    for folder in (folders.store, folders.store.parent, folders.drafts):
         with suppress(OSError):
             folder.rmdir()
 
@@ -111,12 +111,12 @@ def _lock_folder(parent: Path, name: str) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
-    """Format and signature of an archive.
+class ArchiveFormat:
+    """Format of an archive: volumes, compression, signature.
 
     Attributes:
         volume_size: bytes per volume, except for the last.
-        zstd: compress the archive.
+        zstd: whether to compress the archive.
         key: SSH key for signing: a private key, or a public key if an agent has its private half; None: unsigned.
     """
 
@@ -125,7 +125,7 @@ class Writing:
     key: Path | None = None
 
     def require(self) -> None:
-        """Raise UsageError if signing fails or zstd is missing; to be called before hours of download."""
+        """Raise UsageError if signing fails or zstd is missing. Called before hours of download."""
         if self.zstd:
             compression.require()
         if self.key is not None:
@@ -137,7 +137,7 @@ def write_archive(
     name: str,
     tags: Mapping[str, bytes],
     contents: Mapping[str, LocalFile],
-    writing: Writing,
+    archive_format: ArchiveFormat,
     *,
     epoch: int,
     meter: ByteMeter,
@@ -147,18 +147,18 @@ def write_archive(
     Raises:
         FetchError: a file has changed since it was hashed.
     """
-    if writing.key is not None:
-        tags = {**tags, TAG_SIGNATURE: signature.sign(tags[TAG_MANIFEST], writing.key)}
-    suffix = compression.SUFFIX if writing.zstd else ""
-    volumes = VolumeWriter(drafts, f"{name}.tar{suffix}", writing.volume_size)
+    if archive_format.key is not None:
+        tags = {**tags, TAG_SIGNATURE: signature.sign(tags[TAG_MANIFEST], archive_format.key)}
+    suffix = compression.SUFFIX if archive_format.zstd else ""
+    volumes = VolumeWriter(drafts, f"{name}.tar{suffix}", archive_format.volume_size)
     try:
-        out = compression.Compressor(volumes) if writing.zstd else volumes
+        out = compression.Compressor(volumes) if archive_format.zstd else volumes
         tar = TarWriter(out, epoch)
         for path, content in sorted(tags.items()):
             tar.add(f"{name}/{path}", len(content), [content])
         for path, file in sorted(contents.items()):
             try:
-                tar.add(f"{name}/{path}", file.size, _read_checked(file, partial(meter.at, path)))
+                tar.add(f"{name}/{path}", file.size, _read_checked(file, partial(meter.report, path)))
             except ValueError as exc:
                 raise _change_error(file) from exc
             meter.finish(path, file.size)
@@ -172,7 +172,7 @@ def write_archive(
 
 
 def _read_checked(file: LocalFile, report: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the blocks of a file; raise FetchError at the end if its hash has changed."""
+    """Yield the blocks of a file. Raises FetchError at the end if the file's hash has changed."""
     digest = BackgroundSha256()
     count = 0
     try:
@@ -207,7 +207,7 @@ class CreateResult(Evidence):
         signature: NAME.SHA256SUMS.sig, or None if no key was given.
         digest: digest of the bundle, as in ``lbx verify``.
         files, bytes: number and total size of the payload files.
-        held_files, held_bytes: number and size of the payload files that the archive omits because the base has them.
+        held_files, held_bytes: number and size of the payload files that only the base contains.
         sources: as in bundle.json.
     """
 
@@ -226,18 +226,18 @@ class CreateResult(Evidence):
 
 @dataclass(frozen=True, slots=True)
 class BundleJob:
-    """Planned bundle, with the folders and the fetcher for its files."""
+    """Bundle in the making: recipe, plans, working folders and fetcher."""
 
     recipe: Recipe
     base: BaseBundle | None
-    shop: Workshop
+    folders: WorkFolders
     fetcher: Fetcher
     plans: Sequence[SourcePlan]
     outline: Outline
 
 
-class Where(TypedDict, total=False):
-    """Further inputs of a bundle, and locations of its sources.
+class BundleInputs(TypedDict, total=False):
+    """Options of ``create`` for the inputs of a bundle: name, locations of the sources, base.
 
     Attributes:
         name: name of the bundle; by default the names of the recipes, joined by "+".
@@ -263,31 +263,31 @@ def create(
     recipes: Sequence[Path],
     out_dir: Path,
     *,
-    writing: Writing | None = None,
+    archive_format: ArchiveFormat | None = None,
     on_outline: OnOutline | None = None,
     progress: Progress = silent,
-    **options: Unpack[Where],
+    **options: Unpack[BundleInputs],
 ) -> CreateResult:
-    """Fetch and check the sources of the recipes, and write ``out_dir/NAME.tar`` (or volumes) and ``NAME.SHA256SUMS``.
+    """Create an archive from recipes: ``out_dir/NAME.tar`` (or volumes) and ``NAME.SHA256SUMS``.
 
     The bytes of the archive depend only on the recipes, the fetched contents and SOURCE_DATE_EPOCH.
 
     Args:
         recipes: recipes or model cards, see ``lbx.bundle.making.recipe``.
-        writing: volumes, compression, signature.
+        archive_format: volumes, compression, signature.
         on_outline: called with the outline of the bundle before the first download.
 
     Raises:
         UsageError: a recipe is wrong, a local source missing, an unsafe format not allowed, a disk too small.
-        FetchError: a source cannot be fetched, or does not have the expected hash.
+        FetchError: a source cannot be fetched, or differs from the expected hash.
     """
     value = os.environ.get("SOURCE_DATE_EPOCH", "0") or "0"
     if not value.isascii() or not value.isdigit() or len(value) > 11:
         raise UsageError(
             f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970.", fix="Correct or unset it."
         )
-    epoch, writing = int(value), writing or Writing()
-    writing.require()
+    epoch, archive_format = int(value), archive_format or ArchiveFormat()
+    archive_format.require()
     with _open_job(recipes, out_dir, progress, options) as job:
         if on_outline:
             on_outline(job.outline)
@@ -303,24 +303,26 @@ def create(
             ]
             unsafe = [item.path for item in entry.items if unsafe_format(item.name) or item.path in code_paths]
             sources.append({**entry.record, "allowed": sorted(unsafe), "files": files})
-        result = _write(job, sources, contents, writing, out_dir, epoch=epoch, progress=progress)
-        clear(job.shop)
+        result = _write(job, sources, contents, archive_format, out_dir, epoch=epoch, progress=progress)
+        remove_work_folders(job.folders)
     return result
 
 
-def survey(recipes: Sequence[Path], out_dir: Path, *, progress: Progress = silent, **options: Unpack[Where]) -> Outline:
+def survey(
+    recipes: Sequence[Path], out_dir: Path, *, progress: Progress = silent, **options: Unpack[BundleInputs]
+) -> Outline:
     """Return the outline of the bundle that ``create`` would make, without downloading its files.
 
     Raises:
-        UsageError, FetchError: as ``create``, except for a disk that is too small; the outline has the sizes.
+        UsageError, FetchError: as ``create``, except for a disk that is too small; the outline contains the sizes.
     """
     with _open_job(recipes, out_dir, progress, options) as job:
-        leave(job.shop)
+        remove_empty_work_folders(job.folders)
     return job.outline
 
 
 @contextmanager
-def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, options: Where) -> Iterator[BundleJob]:
+def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, options: BundleInputs) -> Iterator[BundleJob]:
     base_path = options.get("base")
     recipe, base = load_recipes(recipes, options.get("name")), None if base_path is None else read_base(base_path)
     try:
@@ -329,7 +331,10 @@ def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, option
         raise UsageError(str(exc)) from exc
     recipe = replace(recipe, sources=(*recipe.sources, *extra))
     retry = options.get("retry", Retry())
-    with workshop(out_dir, recipe.name, options.get("work")) as shop, Fetcher(shop.store, retry) as fetcher:
+    with (
+        lock_work_folders(out_dir, recipe.name, options.get("work")) as folders,
+        Fetcher(folders.store, retry) as fetcher,
+    ):
         planner = Planner(Hub(options.get("hub"), retry), options.get("mirror"), fetcher, progress, base)
         plans = planner.plan(recipe.sources)
         items = [item for entry in plans for item in entry.items]
@@ -342,7 +347,7 @@ def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, option
             record = entry.record
             lines.append(
                 SourceSummary(
-                    source=label(record),
+                    source=source_label(record),
                     kind=record["kind"],
                     revision=record.get("commit", ""),
                     licence=record.get("licence", ""),
@@ -361,20 +366,20 @@ def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, option
             held_bytes=sum(line.held_bytes for line in lines),
             fetch_bytes=sum(max(missing, 0) for missing in fetched),
             # The tag files list every file four times: in two lists, in bundle.json and in the bill of materials.
-            archive_bytes=size_of_tar((item.path, item.size or 0) for item in packed)
+            archive_bytes=tar_size((item.path, item.size or 0) for item in packed)
             + sum(6 * len(item.path) + 900 for item in items),
-            work=shop.store,
-            work_free=shutil.disk_usage(shop.store).free,
-            out=shop.drafts,
-            out_free=shutil.disk_usage(shop.drafts).free,
-            one_disk=shop.store.stat().st_dev == shop.drafts.stat().st_dev,
+            work=folders.store,
+            work_free=shutil.disk_usage(folders.store).free,
+            out=folders.drafts,
+            out_free=shutil.disk_usage(folders.drafts).free,
+            one_disk=folders.store.stat().st_dev == folders.drafts.stat().st_dev,
             unread=unknown_datasets(plans),
         )
-        yield BundleJob(recipe, base, shop, fetcher, plans, outline)
+        yield BundleJob(recipe, base, folders, fetcher, plans, outline)
 
 
 def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, PayloadContent], set[str]]:
-    """Fetch all payload files and return them by path in the bag, with the paths of configurations that name code.
+    """Fetch all payload files. Returns {path in the bag: file}, and the paths of configurations that name code.
 
     Small files come first, so that a refusal costs little.
     """
@@ -388,12 +393,12 @@ def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, PayloadCon
     for entry, item in jobs:
         file: LocalFile | BaseFile
         if isinstance(item.origin, Download):
-            file = job.fetcher.fetch(item.origin, partial(meter.at, item.name))
+            file = job.fetcher.fetch(item.origin, partial(meter.report, item.name))
         elif isinstance(item.origin, (LocalFile, BaseFile)):
             file = item.origin
         else:
             digest = hashlib.sha256(item.origin).hexdigest()
-            path = job.shop.drafts / f"made-{digest}"
+            path = job.folders.drafts / f"made-{digest}"
             write_file(path, item.origin)
             file = LocalFile(path, len(item.origin), digest)
         if _names_code(entry, item, file):
@@ -406,7 +411,7 @@ def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, PayloadCon
 
 
 def _names_code(entry: SourcePlan, item: PlannedFile, file: PayloadContent) -> bool:
-    """Refuse a file that ``lbx unpack`` would refuse; return whether it is an allowed configuration that names code."""
+    """Refuse a file that ``lbx unpack`` would refuse. Returns whether it is allowed and names code."""
     unsafe = NAMES_CODE if isinstance(file, BaseFile) and file.allowed else None
     if isinstance(file, LocalFile) and needs_content_check(item.name):
         with open_input(file.path) as content:
@@ -427,13 +432,13 @@ def _write(
     job: BundleJob,
     sources: Sequence[Mapping[str, Any]],
     contents: Mapping[str, PayloadContent],
-    writing: Writing,
+    archive_format: ArchiveFormat,
     out_dir: Path,
     *,
     epoch: int,
     progress: Progress,
 ) -> CreateResult:
-    """Write the archive, sign it and move it to ``out_dir``."""
+    """Write the archive, sign it, and move all files to ``out_dir``."""
     name, description = job.recipe.name, job.recipe.description
     base_files = {path: content for path, content in contents.items() if isinstance(content, BaseFile)}
     packed = {path: content for path, content in contents.items() if isinstance(content, LocalFile)}
@@ -447,15 +452,15 @@ def _write(
         base_paths={path: content.path for path, content in base_files.items()},
     )
     meter = ByteMeter(progress, "pack", sum(file.size for file in packed.values()))
-    drafts = job.shop.drafts
-    volumes = write_archive(drafts, name, tags, packed, writing, epoch=epoch, meter=meter)
-    signed = sign(render_sums(volumes), writing.key) if writing.key else None
+    drafts = job.folders.drafts
+    volumes = write_archive(drafts, name, tags, packed, archive_format, epoch=epoch, meter=meter)
+    signed = sign(render_sums(volumes), archive_format.key) if archive_format.key else None
     paths, sums = publish(drafts, out_dir, name, volumes, signed)
     return CreateResult(
         archive=paths[0],
         volumes=paths,
         sums=sums,
-        signature=sums.with_name(f"{sums.name}.sig") if writing.key else None,
+        signature=sums.with_name(f"{sums.name}.sig") if archive_format.key else None,
         name=name,
         digest=hashlib.sha256(tags[TAG_MANIFEST]).hexdigest(),
         files=len(contents),

@@ -17,13 +17,13 @@
     kind = "https"
     url = "https://example.org/prompt.txt"
     sha256 = "..."
-    to = "example/prompt.txt"               # its place under data/files
+    to = "example/prompt.txt"               # path under data/files
     licence = "MIT"
 
     [[source]]                              # a file or folder of this machine, relative to the recipe
     kind = "path"
     path = "../models/demo/hf"
-    to = "models/demo/hf"                   # its place under data/files; or repo and type, to make it a hub snapshot
+    to = "models/demo/hf"                   # path under data/files; or repo and type, to make it a hub snapshot
     files = ["*.json"]
 
 Several recipes make one bundle: sources with the same repository and revision are merged, contradictions are refused.
@@ -48,7 +48,7 @@ from urllib.parse import urlsplit
 from lbx.backends.cards import ModelCard, parse_card
 from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
-from lbx.base.tables import check_table, nearest, read_table, texts
+from lbx.base.tables import check_table, check_texts, read_table, suggest_names
 from lbx.base.visible import as_command
 from lbx.benchmarks.own.benchmark import FOLDER as OWN_FOLDER
 from lbx.benchmarks.own.benchmark import read_for_bundle
@@ -65,7 +65,7 @@ _IMAGE_NAME = "org.opencontainers.image.ref.name"
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """Files of a repository on the Hugging Face hub.
+    """Source: files of a repository on the Hugging Face hub.
 
     Attributes:
         repo: name of the repository, such as "THUDM/LongBench".
@@ -132,7 +132,7 @@ class HttpsSource:
 
 @dataclass(frozen=True, slots=True)
 class PathSource:
-    """Local file or folder, placed under data/files (``to``) or packed as a hub snapshot (``repo``).
+    """Source: local file or folder, placed under data/files (``to``) or packed as a hub snapshot (``repo``).
 
     Attributes:
         path: file or folder of this machine, relative to the recipe; recorded in the bundle.
@@ -176,7 +176,7 @@ class PathSource:
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """Container image saved as an OCI archive, placed under data/images."""
+    """Source: container image saved as an OCI archive, placed under data/images."""
 
     path: Path
     allow: tuple[str, ...] = ()
@@ -212,7 +212,7 @@ def _check_to(to: str) -> None:
 
 
 def read_image(path: Path) -> list[dict[str, str]]:
-    """List the images of an OCI archive; only its small index files are read into memory.
+    """List the images of an OCI archive, reading only the small index files into memory.
 
     Returns:
         [{"name": "localhost/lbx:latest", "digest": "sha256:..."}], name "" if the index gives none.
@@ -256,7 +256,7 @@ _OUTSIDE_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Name, description and sources of a bundle; the sources are in the order of the recipes."""
+    """Name, description and sources of a bundle. The sources are in the order of the recipes."""
 
     name: str
     description: str
@@ -264,7 +264,7 @@ class Recipe:
 
 
 def load_recipes(paths: Sequence[Path], name: str | None = None) -> Recipe:
-    """Read recipes and merge them.
+    """Load recipes from files, and merge them.
 
     Args:
         paths: recipes or model cards (TOML).
@@ -279,7 +279,7 @@ def load_recipes(paths: Sequence[Path], name: str | None = None) -> Recipe:
 
 
 def join(recipes: Sequence[Recipe], name: str | None = None) -> Recipe:
-    """Merge recipes.
+    """Merge recipes into the recipe of one bundle.
 
     Raises:
         UsageError: two recipes contradict each other, or the name is not valid for a bundle.
@@ -301,7 +301,9 @@ def join(recipes: Sequence[Recipe], name: str | None = None) -> Recipe:
 def _load(path: Path) -> Recipe:
     if not path.exists():
         siblings = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        raise UsageError(f"Recipe {path} does not exist.", fix=nearest(path.name, siblings) or "Give a TOML file.")
+        raise UsageError(
+            f"Recipe {path} does not exist.", fix=suggest_names(path.name, siblings) or "Give a TOML file."
+        )
     table = read_table(path, "The recipe")[0]
     if "source" not in table and "backend" in table:
         return _recipe_of_card(parse_card(table, path), path)
@@ -357,7 +359,7 @@ def _recipe_of_card(card: ModelCard, path: Path) -> Recipe:
 
 
 def _recipe_of_benchmark(path: Path) -> Recipe:
-    """Make the recipe of a custom benchmark, its definition and data, after checking every line of the data."""
+    """Make the recipe of a custom benchmark from its definition, after checking every line of the data."""
     definition, data, documents = read_for_bundle(path, reserved_names())
     folder = f"{OWN_FOLDER}/{definition.name}"
     targets = {path.name: f"{folder}/{OWN_FILE}", **{name: f"{folder}/{name}" for name in data}}
@@ -384,7 +386,7 @@ def _parse_source(entry: Any, path: Path, number: int) -> BundleSource:
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         problem = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
-        raise UsageError(f"{location} {problem}.", fix=nearest(str(kind), KINDS))
+        raise UsageError(f"{location} {problem}.", fix=suggest_names(str(kind), KINDS))
     keys = {f.name: list if f.name in _LISTS else str for f in fields(KINDS[kind]) if f.name not in NOT_IN_TOML}
     _check(entry, {"kind": str, **keys}, REQUIRED[kind], f"{location}:")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items() if k != "kind"}
@@ -400,14 +402,14 @@ def _parse_source(entry: Any, path: Path, number: int) -> BundleSource:
 def _check(table: Mapping[str, Any], types: Mapping[str, type], required_keys: Collection[str], location: str) -> None:
     check_table(table, types, location, required_keys)
     for key, value in table.items():
-        if key in _LISTS and not all(texts(value, f"{location} {key}") or [""]):
+        if key in _LISTS and not all(check_texts(value, f"{location} {key}") or [""]):
             raise UsageError(f"{location} {key} = {value!r} must be a list with at least one name.")
         if value == "" and key != "description":
             raise UsageError(f"{location} {key} is empty.", fix="Set it or omit it.")
 
 
 def _merge_two(a: BundleSource, b: BundleSource) -> BundleSource:
-    """Merge two sources with the same ``key``; they may differ in ``allow``, and hub sources in their patterns."""
+    """Merge two sources with the same ``key``, which may differ in ``allow`` and, for hub sources, in the patterns."""
     allow = tuple(dict.fromkeys(a.allow + b.allow))
     if isinstance(a, HubSource) and isinstance(b, HubSource) and a.revision == b.revision:
         every = not (a.files or a.optional) or not (b.files or b.optional)

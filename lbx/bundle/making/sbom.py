@@ -1,4 +1,4 @@
-"""Render a bundle's bill of materials as CycloneDX 1.6 JSON, for scanners and registers that require this format.
+"""Bill of materials of a bundle in CycloneDX 1.6 JSON, for scanners and registers.
 
 A source is a component: a dataset is ``data``, a model ``machine-learning-model``, an image ``container``; its files
 are nested components, each with its SHA-256. https://cyclonedx.org/docs/1.6/json/
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from lbx.bundle.making.outline import label
+from lbx.bundle.making.outline import source_label
 
 _HUB = "https://huggingface.co"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -33,10 +33,10 @@ _SPDX = {
 
 
 def render_sbom(name: str, description: str, sources: Sequence[Mapping[str, Any]], epoch: int) -> bytes:
-    """Render the document; its bytes depend only on the arguments.
+    """Render the bill of materials of a bundle. The bytes depend only on the arguments.
 
     Args:
-        sources: as in bundle.json, each with its ``files``.
+        sources: sources in bundle.json, with ``files``.
         epoch: timestamp of the document, seconds since 1970.
     """
     body = {
@@ -60,7 +60,7 @@ def render_sbom(name: str, description: str, sources: Sequence[Mapping[str, Any]
 
 
 def _ref(source: Mapping[str, Any]) -> str:
-    return f"source:{label(source)}"
+    return f"source:{source_label(source)}"
 
 
 def _component(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _component(source: Mapping[str, Any]) -> dict[str, Any]:
         weights = any(str(file["path"]).endswith((".gguf", ".safetensors")) for file in source["files"])
         nature = "model" if weights else "file"
     kind = {"model": "machine-learning-model", "image": "container"}.get(nature, "data")
-    group, _, name = label_of(source).rpartition("/")
+    group, _, name = source_name(source).rpartition("/")
     component: dict[str, Any] = {"type": kind, "bom-ref": _ref(source), "name": name}
     component |= {"group": group} if group else {}
     component |= {"version": source["commit"]} if source.get("commit") else {}
@@ -96,8 +96,8 @@ def _component(source: Mapping[str, Any]) -> dict[str, Any]:
     return component
 
 
-def label_of(source: Mapping[str, Any]) -> str:
-    """Return the name of a source without its type."""
+def source_name(source: Mapping[str, Any]) -> str:
+    """Name of a source without the type."""
     return str(source.get("repo") or source["to"])
 
 
@@ -122,7 +122,7 @@ def _licences(licence: str) -> list[dict[str, Any]]:
 
 
 def _purl(source: Mapping[str, Any]) -> str:
-    """Create a package URL for hub models, files of a GitHub commit, other pinned files and images; "" otherwise."""
+    """Create a package URL for hub models, files of a GitHub commit, other pinned files and images, or "" otherwise."""
     if source["kind"] == "hub" and source["type"] == "model":
         return f"pkg:huggingface/{quote(source['resolved_repo'])}@{source['commit']}"
     if source["kind"] == "image" and source["images"]:

@@ -1,1 +1,1 @@
-"""Verify a received archive, then unpack it to a usable bundle."""
+"""Receiving of an archive: verify it, then unpack it to a usable bundle."""

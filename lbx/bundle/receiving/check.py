@@ -1,6 +1,6 @@
-"""Verify bundles for ``lbx verify``: sums and signatures before parsing, then the tag files, then the payload.
+"""Verification of bundles for ``lbx verify``: sums and signatures before parsing, then tag files, then payload.
 
-Only files in the manifest are accepted, and the manifest is trusted only as far as its signature.
+Only files in the manifest are accepted, and the manifest is trusted only as far as the signature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lbx.base.phases import phases
 from lbx.base.units import format_count
 from lbx.base.version import __version__
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Evidence, ManifestEntry, parse_tags, refuse_foreign_tag
-from lbx.bundle.disk import Progress, Tally, in_parallel, read_blocks, silent
+from lbx.bundle.disk import Progress, Tally, map_in_threads, read_blocks, silent
 from lbx.bundle.names import find_unsafe_content, needs_content_check, unsafe_format
 from lbx.bundle.receiving.trusted_archive import (
     CHECK_DISK,
@@ -40,7 +40,7 @@ _UNPACK_AGAIN = "Unpack the archive again, to another folder. To list all change
 
 @dataclass(frozen=True)
 class VerifyReport(Evidence):
-    """Evidence for a bundle that passed verification.
+    """Report on a bundle that passed verification.
 
     Attributes:
         path: the archive or folder.
@@ -50,7 +50,7 @@ class VerifyReport(Evidence):
         archive_sha256: SHA-256 of the archive if NAME.SHA256SUMS lists it as one volume; "" otherwise.
         sums: name of the NAME.SHA256SUMS file, or "".
         trusted: whether a trusted key has signed the whole bundle.
-        signatures: valid signatures; empty for an unsigned bundle.
+        signatures: valid signatures, or empty for an unsigned bundle.
         volumes: result per volume.
         unsafe: payload files of unsafe formats that the recipe allows by name.
         base, from_base: for a delta, the required base bundle and the number of files taken from it.
@@ -81,7 +81,7 @@ class VerifyReport(Evidence):
 
 
 class Clock:
-    """Start time and running duration of a check."""
+    """Clock of a check: start time and duration so far."""
 
     def __init__(self) -> None:
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -95,7 +95,7 @@ class Clock:
 def verify(
     archive: Path | str, progress: Progress | None = None, *, trust: Trust = ANYONE, unsafe: bool = True
 ) -> VerifyReport:
-    """Check an archive without unpacking it, in constant memory: first the sums of its volumes, then its contents.
+    """Verify an archive without unpacking, in constant memory: first the sums of the volumes, then the contents.
 
     Args:
         archive: NAME.tar, one of its volumes, or NAME.SHA256SUMS.
@@ -108,26 +108,26 @@ def verify(
     """
     archive, clock = Path(archive), Clock()
     try:
-        with open_archive(archive, trust, progress or silent, unsafe=unsafe) as reading:
-            reading.read_payload(discard, "verify", progress or silent)
+        with open_archive(archive, trust, progress or silent, unsafe=unsafe) as opened:
+            opened.read_payload(discard, "verify", progress or silent)
     except OSError as exc:
         raise BundleError(f"Cannot read {archive}: {exc}.", fix=CHECK_DISK) from exc
     return _report(
         archive,
-        reading.contents,
+        opened.contents,
         clock,
-        reading.is_trusted,
-        archive_sha256=reading.volumes[0].sha256 if len(reading.volumes) == 1 else "",
-        sums=reading.archive_files.sums.name if reading.archive_files.sums is not None else "",
-        signatures=reading.signatures,
-        volumes=reading.volumes,
+        opened.is_trusted,
+        archive_sha256=opened.volumes[0].sha256 if len(opened.volumes) == 1 else "",
+        sums=opened.archive_files.sums.name if opened.archive_files.sums is not None else "",
+        signatures=opened.signatures,
+        volumes=opened.volumes,
     )
 
 
 def verify_folder(
     root: Path, progress: Progress | None = None, *, trust: Trust = ANYONE, unsafe: bool = True
 ) -> VerifyReport:
-    """Hash an unpacked bundle again; ``trust`` and ``unsafe`` as for ``verify``.
+    """Verify an unpacked bundle by hashing all files again. For ``trust`` and ``unsafe`` see ``verify``.
 
     Raises:
         BundleError: a file is missing, changed, unsafe or foreign, or the tag manifest is not signed as ``trust``
@@ -158,7 +158,7 @@ def verify_folder(
             return compare_file(root / entry.path, entry, tally) or _unsafe_problems(root / entry.path, entry, allowed)
 
         entries = sorted(contents.entries.values(), key=lambda entry: -entry.size)
-        results = dict(zip((entry.path for entry in entries), in_parallel(work, entries, tally), strict=True))
+        results = dict(zip((entry.path for entry in entries), map_in_threads(work, entries, tally), strict=True))
         problems += [problem for path in contents.entries for problem in results[path]]
     except OSError as exc:
         raise BundleError(f"Cannot read {root}: {exc}.", fix=CHECK_DISK) from exc
@@ -168,7 +168,7 @@ def verify_folder(
 
 
 def read_tags(root: Path, all_paths: Iterable[str]) -> dict[str, bytes]:
-    """Read the tag files among the paths from ``list_files``. Raises OSError, and BundleError for a foreign one."""
+    """Read the tag files among the paths from ``list_files``. Raises OSError, and BundleError for a foreign file."""
     paths = [path for path in all_paths if not path.startswith(PAYLOAD)]
     for path in paths:
         refuse_foreign_tag(path, f"{root}")
@@ -176,17 +176,17 @@ def read_tags(root: Path, all_paths: Iterable[str]) -> dict[str, bytes]:
 
 
 def read_contents(archive: Path) -> Contents:
-    """Read the description of an archive from its tag files, without checking sums, trust or payload.
+    """Read the contents of an archive from the tag files, without checking sums, trust or payload.
 
     Raises:
         BundleError: as ``verify``.
     """
-    with open_archive(archive, ANYONE, silent, sums=False) as reading:
-        return reading.contents
+    with open_archive(archive, ANYONE, silent, sums=False) as opened:
+        return opened.contents
 
 
 def compare_file(path: Path, entry: ManifestEntry, tally: Tally) -> list[str]:
-    """Compare a file with its manifest entry and return the problems found. Raises OSError."""
+    """Compare a file with size and hash in the manifest, and return the problems. Raises OSError."""
     digest = hashlib.sha256()
     if path.stat().st_size == entry.size:
         for block in read_blocks(path):
@@ -242,9 +242,9 @@ def _report(
 
 @phases.measure("check bundle")
 def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: bool = False) -> str:
-    """Compare name, size and time of every file in an unpacked bundle with its manifest; hash the newer files.
+    """Check that an unpacked bundle is unchanged: name, size and time of every file, and the hashes of newer files.
 
-    ``lbx unpack`` touches the tag manifest last. A newer file was written later or copied without its time, so it is
+    ``lbx unpack`` touches the tag manifest last. A newer file was written later, or copied without its time, and is
     hashed. Only ``hashes`` detects a changed file with a reset time.
 
     Args:
@@ -271,7 +271,7 @@ def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: boo
         younger = [entry for entry in entries if payload[entry.path].st_mtime_ns > unpacked]
         tally = Tally(progress or silent, "verify", sum(entry.size for entry in younger))
         if not problems:
-            results = in_parallel(lambda entry: compare_file(root / entry.path, entry, tally), younger, tally)
+            results = map_in_threads(lambda entry: compare_file(root / entry.path, entry, tally), younger, tally)
             problems = [problem for wrong in results for problem in wrong]
     except OSError as exc:
         raise BundleError(f"Cannot read {root}: {exc}.", fix=CHECK_DISK) from exc

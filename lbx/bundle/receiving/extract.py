@@ -1,4 +1,4 @@
-"""Unpack archives atomically (``lbx unpack``): the target folder appears only when it is complete.
+"""Atomic unpacking of archives (``lbx unpack``): the target folder appears only when it is complete.
 
 Files are written from the volumes into a temporary folder next to the target, each under a temporary name until its
 hash has been verified; the folder is renamed last. A kill at any moment leaves only a temporary folder, which the
@@ -26,7 +26,7 @@ from lbx.base.layout import BUNDLE_JSON, MANIFEST, TAG_MANIFEST, TAGS_LIMIT, Bun
 from lbx.base.outputs import new_file, remove_leftovers, sync_folder, temporary_folder
 from lbx.base.visible import as_command
 from lbx.bundle.bag import Contents, Evidence, ManifestEntry
-from lbx.bundle.disk import BLOCK, BackgroundSha256, Flusher, Progress, Tally, in_parallel, read_blocks, silent
+from lbx.bundle.disk import BLOCK, BackgroundSha256, Flusher, Progress, Tally, map_in_threads, read_blocks, silent
 from lbx.bundle.names import first_names
 from lbx.bundle.receiving.check import verify_folder
 from lbx.bundle.receiving.trusted_archive import TrustedArchive, open_archive
@@ -37,7 +37,7 @@ _INCOMING = ".incoming"
 
 
 class BaseFolder:
-    """Unpacked bundle that supplies the files missing from a delta.
+    """Unpacked base bundle, which supplies the files that a delta omits.
 
     Args:
         base_path: folder of the bundle, or its ``lbx/bundle.json``.
@@ -63,7 +63,7 @@ class BaseFolder:
         self._files: Mapping[str, Path] = {path: file for path, file in located.items() if file is not None}
 
     def _find(self, entry: ManifestEntry, base_path: str) -> Path | None:
-        """Find a file by the path in the delta, or by its sum in the base's manifest; only its size is checked."""
+        """Find a file in the base by its path, or by its sum in the base's manifest. Checks only the size."""
         for candidate in (base_path, self._paths_by_sum.get(entry.sha256)):
             path = self.root / candidate if candidate else None
             if path is not None and path.is_file() and not path.is_symlink() and path.stat().st_size == entry.size:
@@ -87,7 +87,7 @@ class BaseFolder:
         return {line[:64]: line[66:] for line in text.splitlines() if ".." not in line and line[66:67] != "/"}
 
     def copy_to(self, entry: ManifestEntry, target: Path, tally: Tally) -> None:
-        """Clone a file of the base to ``target``, or copy it if the file system cannot clone.
+        """Clone a file of the base to ``target``, or copy the file if the file system cannot clone.
 
         Never links, because a writer of the base would then change this bundle, too. Hashes ``target``, to detect
         changes of the base during the copy.
@@ -135,7 +135,7 @@ class UnpackResult(Evidence):
     Attributes:
         root: folder to pass to ``lbx run --bundle``.
         files, bytes: number and total size of the payload files.
-        already: True if the folder already had this bundle: its files were hashed again and not rewritten.
+        already: whether the folder already contained this bundle: the files were hashed again and not rewritten.
         trusted, signatures, unsafe: as in ``VerifyReport``.
         from_base: number of files taken from the base.
     """
@@ -162,13 +162,13 @@ def unpack(
     unsafe: bool = True,
     base: Path | None = None,
 ) -> UnpackResult:
-    """Verify an archive and unpack it; its payload is hashed during writing.
+    """Verify an archive and unpack it. The payload is hashed during writing.
 
     Args:
         archive: NAME.tar, one of its volumes, or NAME.SHA256SUMS; the other files must be in the same folder.
         to: folder to create; may exist if it is empty or already contains this bundle.
         trust, unsafe: as for ``verify``.
-        base: for a delta, its unpacked base bundle.
+        base: for a delta, the unpacked base bundle.
 
     Raises:
         BundleError: as ``verify``; or ``to`` contains something else or changed files of this bundle, the disk is too
@@ -176,21 +176,21 @@ def unpack(
     """
     archive, to = Path(archive), Path(to)
     try:
-        with open_archive(archive, trust, progress or silent, unsafe=unsafe) as reading:
-            already = _is_unpacked(to, reading.contents)
+        with open_archive(archive, trust, progress or silent, unsafe=unsafe) as source:
+            already = _is_unpacked(to, source.contents)
             if already:
                 verify_folder(to, progress, unsafe=unsafe)
             else:
                 to.parent.mkdir(parents=True, exist_ok=True)
                 remove_leftovers(to)
-                lender = _open_base(reading, base, archive)
-                _require_space(to, reading.contents, lender)
-                _unpack_atomically(reading, to, progress or silent, lender)
+                lender = _open_base(source, base, archive)
+                _require_space(to, source.contents, lender)
+                _unpack_atomically(source, to, progress or silent, lender)
     except OSError as exc:
         raise BundleError(
             f"Could not unpack {archive} to {to}: {exc}.", fix="Choose another folder with --to."
         ) from exc
-    contents = reading.contents
+    contents = source.contents
     return UnpackResult(
         to,
         contents.name,
@@ -199,15 +199,15 @@ def unpack(
         contents.payload_bytes,
         contents.sources,
         already=already,
-        trusted=reading.is_trusted,
-        signatures=reading.signatures,
-        unsafe=reading.unsafe,
+        trusted=source.is_trusted,
+        signatures=source.signatures,
+        unsafe=source.unsafe,
         from_base=len(contents.base_paths),
     )
 
 
-def _open_base(reading: TrustedArchive, base: Path | None, archive: Path) -> BaseFolder | None:
-    contents = reading.contents
+def _open_base(source: TrustedArchive, base: Path | None, archive: Path) -> BaseFolder | None:
+    contents = source.contents
     if not contents.base_paths:
         return None
     if base is None:
@@ -220,7 +220,7 @@ def _open_base(reading: TrustedArchive, base: Path | None, archive: Path) -> Bas
 
 
 def _is_unpacked(to: Path, contents: Contents) -> bool:
-    """Whether ``to`` already contains this bundle. Raises BundleError for any other content."""
+    """Whether the folder ``to`` already contains this bundle. Raises BundleError for any other content."""
     if not os.path.lexists(to) or (to.is_dir() and not any(to.iterdir())):
         return False
     manifest = to / TAG_MANIFEST
@@ -244,17 +244,19 @@ def _require_space(to: Path, contents: Contents, base: BaseFolder | None) -> Non
         )
 
 
-def _unpack_atomically(reading: TrustedArchive, to: Path, progress: Progress, base: BaseFolder | None) -> None:
+def _unpack_atomically(source: TrustedArchive, to: Path, progress: Progress, base: BaseFolder | None) -> None:
     with temporary_folder(to) as (folder, _):
         writer = _Writer(folder)
-        for path, content in reading.tags.items():
+        for path, content in source.tags.items():
             writer.write(path, [content])
-        reading.read_payload(lambda entry, blocks: writer.write(entry.path, blocks), "unpack", progress, name_all=False)
+        source.read_payload(lambda entry, blocks: writer.write(entry.path, blocks), "unpack", progress, name_all=False)
         if base is not None:
-            entries = [reading.contents.entries[path] for path in reading.contents.base_paths]
+            entries = [source.contents.entries[path] for path in source.contents.base_paths]
             tally = Tally(progress, "base", sum(entry.size for entry in entries))
-            in_parallel(lambda entry: writer.copy_from_base(entry, base, tally, reading.check_content), entries, tally)
-        writer.settle()
+            map_in_threads(
+                lambda entry: writer.copy_from_base(entry, base, tally, source.check_content), entries, tally
+            )
+        writer.sync_folders()
         os.utime(folder / TAG_MANIFEST)  # newer than all files that it lists, see ``check_unchanged``
         folder.chmod((folder / BUNDLE_JSON).parent.stat().st_mode)  # the mode that the umask gives new folders
         folder.rename(to)
@@ -262,7 +264,7 @@ def _unpack_atomically(reading: TrustedArchive, to: Path, progress: Progress, ba
 
 
 class _Writer:
-    """Writer that gives each file a temporary name until it is hashed and flushed to disk."""
+    """Writer of a bundle's files, each under a temporary name until it is hashed and flushed to disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -271,8 +273,8 @@ class _Writer:
         self._lock = Lock()
 
     def write(self, path: str, blocks: Iterable[bytes]) -> None:
-        passing = self._passing()
-        with new_file(passing, 0o644) as out:
+        temporary = self._temporary_path()
+        with new_file(temporary, 0o644) as out:
             flusher = Flusher(out.fileno())
             try:
                 for block in blocks:  # raises at the end if the hash is wrong, before the file is renamed
@@ -282,31 +284,31 @@ class _Writer:
             finally:
                 flusher.close()
             os.fsync(out.fileno())
-        self._settle_one(passing, path)
+        self._move_into_place(temporary, path)
 
     def copy_from_base(
-        self, entry: ManifestEntry, base: BaseFolder, tally: Tally, look: Callable[[ManifestEntry, IO[bytes]], None]
+        self, entry: ManifestEntry, base: BaseFolder, tally: Tally, check: Callable[[ManifestEntry, IO[bytes]], None]
     ) -> None:
-        """Take a file from the base and check it again, because its new name may make it unsafe."""
-        passing = self._passing()
-        base.copy_to(entry, passing, tally)
-        with open_input(passing) as file:
-            look(entry, file)
-        self._settle_one(passing, entry.path)
+        """Copy a file from the base and check it again, because the new name may make it unsafe."""
+        temporary = self._temporary_path()
+        base.copy_to(entry, temporary, tally)
+        with open_input(temporary) as file:
+            check(entry, file)
+        self._move_into_place(temporary, entry.path)
 
-    def settle(self) -> None:
-        """Sync all folders, so that their entries are on disk before the root gets its final name."""
+    def sync_folders(self) -> None:
+        """Sync all folders, so that all file names are on disk before the root folder is renamed."""
         for folder in self._folders:
             sync_folder(folder)
 
-    def _passing(self) -> Path:
+    def _temporary_path(self) -> Path:
         with self._lock:
             return self._folder / f"{_INCOMING}-{next(self._numbers)}"
 
-    def _settle_one(self, passing: Path, path: str) -> None:
+    def _move_into_place(self, temporary: Path, path: str) -> None:
         final = self._folder / path
         with self._lock:
             if final.parent not in self._folders:
                 final.parent.mkdir(parents=True, exist_ok=True)
                 self._folders.update(parent for parent in final.parents if self._folder in (parent, *parent.parents))
-        passing.rename(final)
+        temporary.rename(final)

@@ -1,4 +1,4 @@
-"""The two stages of ``lbx verify``: the sums of an archive's files, then its tag files and the files in its manifest.
+"""Archives read in two verified stages: the sums of the volumes, then the tag files and the payload.
 
 The first stage (``ArchiveFiles``) locates the files of an archive, checks their sums, and reads the volumes as one
 sequence of bytes. It parses only NAME.SHA256SUMS, a few lines of text, after checking its signature; the archive itself
@@ -25,10 +25,10 @@ from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT
 from lbx.base.visible import as_command
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.compression import Decompressor
-from lbx.bundle.disk import BLOCK, BackgroundSha256, Checkpoints, Progress, Tally, in_parallel, read_ahead
+from lbx.bundle.disk import BLOCK, BackgroundSha256, Checkpoints, Progress, Tally, map_in_threads, read_ahead
 from lbx.bundle.names import (
     PathSet,
-    Unsafe,
+    UnsafeContent,
     find_unsafe_content,
     first_names,
     is_bundle_name,
@@ -50,7 +50,7 @@ _AGAIN = "Copy {} again from the machine that made the archive; keep the other v
 
 @dataclass(frozen=True, slots=True)
 class VolumeResult:
-    """Result of checking one volume: "intact", or "not listed" if no sums are available."""
+    """Result of checking a volume: "intact", "changed", or "not listed" if no sums are available."""
 
     name: str
     size: int
@@ -60,10 +60,10 @@ class VolumeResult:
 
 @dataclass(frozen=True)
 class ArchiveFiles:
-    """The files of one archive.
+    """Files of one archive: volumes and sums.
 
     Attributes:
-        archive: path of NAME.tar or NAME.tar.zst; exists only if the archive has a single volume.
+        archive: path of NAME.tar or NAME.tar.zst, which exists only if there is a single volume.
         volumes: paths, in order.
         sums: path of NAME.SHA256SUMS, if present.
         digests: SHA-256 by volume name, from ``sums``.
@@ -80,17 +80,17 @@ class ArchiveFiles:
 
 
 SumsCheck = Callable[[Path, bytes, bytes | None], None]
-"""Check the path, text and signature of NAME.SHA256SUMS; raises BundleError if the signature is not sufficient."""
+"""Function that checks path, text and signature of NAME.SHA256SUMS. Raises BundleError for a bad signature."""
 
 
 def find_archive(input_path: Path, check_sums: SumsCheck) -> ArchiveFiles:
-    """Find all files of an archive from one of its names: NAME.tar, a volume, or NAME.SHA256SUMS.
+    """Find all files of an archive by the path of one of them: NAME.tar, a volume, or NAME.SHA256SUMS.
 
     Args:
-        check_sums: called with NAME.SHA256SUMS, if present, before any line of it is parsed.
+        check_sums: called with NAME.SHA256SUMS, if present, before any line is parsed.
 
     Raises:
-        BundleError: the archive or a volume is missing, or the folder has a volume of another archive; names it.
+        BundleError: the archive or a volume is missing, or the folder contains a volume of another archive.
     """
     if input_path.is_dir():
         raise BundleError(
@@ -122,7 +122,7 @@ def find_archive(input_path: Path, check_sums: SumsCheck) -> ArchiveFiles:
 
 
 def _without_sums(path: Path, archive: Path) -> ArchiveFiles:
-    numbers = sorted(number for _, number in _parts(path.parent, (archive.name,)) if number)
+    numbers = sorted(number for _, number in _find_volumes(path.parent, (archive.name,)) if number)
     if numbers and archive.exists():
         raise BundleError(
             f"{archive.name} and {volume_name(archive.name, numbers[0])} cannot both belong to the same bundle.",
@@ -180,7 +180,7 @@ def _parse_sums(text: bytes, sums: Path) -> dict[str, str]:
     return digests
 
 
-def _parts(folder: Path, archives: Sequence[str]) -> Iterator[tuple[str, int]]:
+def _find_volumes(folder: Path, archives: Sequence[str]) -> Iterator[tuple[str, int]]:
     for path in folder.iterdir() if folder.is_dir() else ():
         part = split_name(path.name)
         if part is not None and part[0] in archives:
@@ -188,7 +188,7 @@ def _parts(folder: Path, archives: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 
 def _refuse_foreign(folder: Path, stem: str, digests: Mapping[str, str], sums: str) -> None:
-    parts = _parts(folder, (f"{stem}.tar", f"{stem}.tar.zst"))
+    parts = _find_volumes(folder, (f"{stem}.tar", f"{stem}.tar.zst"))
     foreign = sorted(name for name, _ in parts if name not in digests)
     if foreign:
         raise BundleError(
@@ -207,7 +207,7 @@ def _read_small(path: Path) -> bytes | None:
 
 
 class VolumeReader:
-    """Bytes of all volumes as one sequence, readable from several threads.
+    """Reader of all volumes as one sequence of bytes, usable from several threads.
 
     The files are opened once, so that the bytes parsed later come from the files that were hashed. Raises OSError.
     """
@@ -232,7 +232,7 @@ class VolumeReader:
         return self.starts[number + 1] - self.starts[number]
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Read up to ``size`` bytes; fewer only at the end of a volume or of the archive."""
+        """Read up to ``size`` bytes, or fewer only at the end of a volume or of the archive."""
         if not 0 <= offset < self.size:
             return b""
         number = bisect_right(self.starts, offset) - 1
@@ -242,7 +242,7 @@ class VolumeReader:
         return os.pread(self._files[number].fileno(), size, start)
 
     def blocks(self, offset: int, size: int) -> Iterator[bytes]:
-        """Yield ``size`` bytes from ``offset`` in blocks of at most 1 MiB; fewer if the archive ends earlier."""
+        """Yield ``size`` bytes from ``offset`` in blocks of at most 1 MiB, or fewer if the archive ends earlier."""
         while size:
             data = self.read_at(offset, min(size, BLOCK))
             if not data:
@@ -266,13 +266,13 @@ class VolumeReader:
 def check_volumes(
     files: ArchiveFiles, reader: VolumeReader, progress: Progress, checkpoints: Sequence[Checkpoints]
 ) -> list[VolumeResult]:
-    """Hash every volume and compare it with NAME.SHA256SUMS.
+    """Hash every volume, and compare the hashes with NAME.SHA256SUMS.
 
     Args:
-        checkpoints: one per volume, filled with intermediate states of its hash.
+        checkpoints: one per volume, filled with intermediate states of the hash.
 
     Raises:
-        BundleError: volumes differ; names them all.
+        BundleError: volumes differ; the message names them.
     """
     if files.sums is None:
         return [VolumeResult(path.name, reader.size_of(n), "", "not listed") for n, path in enumerate(files.volumes)]
@@ -287,7 +287,7 @@ def check_volumes(
         sha256 = digest.hexdigest()
         return VolumeResult(name, size, sha256, "intact" if sha256 == files.digests[name] else "changed")
 
-    results = in_parallel(examine, range(len(files.volumes)), tally)
+    results = map_in_threads(examine, range(len(files.volumes)), tally)
     wrong = [describe_volume(result, results) for result in results if result.result != "intact"]
     if wrong:
         raise BundleError(
@@ -299,7 +299,7 @@ def check_volumes(
 
 
 def describe_volume(result: VolumeResult, results: Sequence[VolumeResult]) -> str:
-    """Format the name of a changed volume, with both sizes if its size is wrong."""
+    """Name of a changed volume for a message, with both sizes if the size is wrong."""
     usual = results[0].size if result is not results[0] or len(results) < 3 else results[1].size
     if len(results) > 1 and result is not results[-1] and result.size != usual:
         return f"{result.name} ({result.size:,} bytes instead of {usual:,})"
@@ -307,11 +307,11 @@ def describe_volume(result: VolumeResult, results: Sequence[VolumeResult]) -> st
 
 
 class VerifiedReader:
-    """Reader of previously hashed parts of an archive, which checks the bytes again. Not thread-safe.
+    """Reader of previously hashed spans of an archive, which checks the bytes again. Not thread-safe.
 
     Args:
-        starts: offset of each part in the archive, ascending.
-        checkpoints: hash states recorded for each part.
+        starts: offset of each span in the archive, ascending.
+        checkpoints: hash states recorded for each span.
         archive: name of the archive in messages.
     """
 
@@ -322,7 +322,7 @@ class VerifiedReader:
         self._begin, self._data = 0, b""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Read up to ``size`` bytes; fewer at the end of a piece between two checkpoints, none after the last.
+        """Read up to ``size`` bytes: fewer at the next checkpoint, none after the last checkpoint.
 
         Raises:
             BundleError: the bytes have changed since they were hashed.
@@ -335,7 +335,7 @@ class VerifiedReader:
     def _load(self, offset: int) -> None:
         number = max(bisect_right(self._starts, offset) - 1, 0)
         start, checkpoints = self._starts[number], self._checkpoints[number]
-        begin, end = checkpoints.piece(offset - start)
+        begin, end = checkpoints.span_around(offset - start)
         self._begin, self._data = start + begin, b"".join(self._reader.blocks(start + begin, end - begin))
         if end > begin and not checkpoints.proves(begin, self._data):
             raise BundleError(
@@ -345,7 +345,7 @@ class VerifiedReader:
 
 
 class Extent(io.RawIOBase):
-    """Seekable file inside an archive.
+    """File inside an archive, seekable and read through a ``VerifiedReader``.
 
     Raises:
         ValueError: a single read exceeds the size of any zip's directory.
@@ -385,7 +385,7 @@ _COPY_AGAIN = "Copy the archive again from the machine that made it; if that doe
 
 
 Sink = Callable[[ManifestEntry, Iterator[bytes]], None]
-"""Consumer of payload files; must read all blocks and may be called from several threads at once.
+"""Consumer of payload files, which must read all blocks and may be called from several threads at once.
 
 If the hash is wrong and the run stops at the first wrong file, the iterator raises after the last block.
 """
@@ -398,7 +398,7 @@ def discard(_entry: ManifestEntry, blocks: Iterator[bytes]) -> None:
 
 
 class TrustedArchive:
-    """Archive with verified volumes, signatures and tag files; ``read_payload`` reads and verifies the payload.
+    """Archive whose volumes, signatures and tag files are verified. ``read_payload`` verifies the payload.
 
     Attributes:
         signatures: valid signatures; the signature of NAME.SHA256SUMS comes first.
@@ -457,7 +457,7 @@ class TrustedArchive:
         return any(signed.trusted for signed in self.signatures if inside or signed.file != TAG_MANIFEST)
 
     def _check_signature(self, trust: Trust) -> None:
-        """Check the signature inside the archive; its signer need not be trusted if the sums' signer is."""
+        """Check the signature inside the archive, whose signer need not be trusted if the signer of the sums is."""
         if TAG_SIGNATURE not in self.tags or TAG_MANIFEST not in self.tags:
             return
         already_trusted = any(signed.trusted for signed in self.signatures)
@@ -487,7 +487,7 @@ class TrustedArchive:
         """Read the payload and pass it to ``sink``.
 
         Args:
-            name_all: continue after a wrong file, to name all of them; False stops before ``sink`` has finished it.
+            name_all: continue after a wrong file, to name all wrong files; False stops before ``sink`` ends.
 
         Raises:
             BundleError: a file is changed, missing, not listed or unsafe; names up to 10.
@@ -510,7 +510,7 @@ class TrustedArchive:
                 blocks = self._tar.blocks()
                 if needs_content_check(entry.path):
                     blocks = _copy_blocks(blocks, copy)
-                problems += self._take(entry, blocks, sink, tally, name_all=name_all)
+                problems += self._verify_file(entry, blocks, sink, tally, name_all=name_all)
                 copy.seek(0)
                 self.check_content(entry, copy)
             seen.add(entry.path)
@@ -531,18 +531,20 @@ class TrustedArchive:
             entry, offset = job
             checkpoints = Checkpoints() if needs_content_check(entry.path) else None
             blocks = self._reader.blocks(offset, entry.size)
-            problems = self._take(entry, blocks, sink, tally, name_all=names_all_problems, checkpoints=checkpoints)
+            problems = self._verify_file(
+                entry, blocks, sink, tally, name_all=names_all_problems, checkpoints=checkpoints
+            )
             if checkpoints is not None and not problems:
                 proven = VerifiedReader(self._reader, [offset], [checkpoints], self._archive)
                 self.check_content(entry, io.BufferedReader(Extent(proven, offset, entry.size)))
             return problems
 
         jobs = sorted(results, key=lambda job: -job[0].size)
-        results_of = dict(zip((entry.path for entry, _ in jobs), in_parallel(work, jobs, tally), strict=True))
+        results_of = dict(zip((entry.path for entry, _ in jobs), map_in_threads(work, jobs, tally), strict=True))
         return [problem for entry, _ in results for problem in results_of[entry.path]], seen
 
     def _payload_entries(self) -> Iterator[tuple[ManifestEntry, int]]:
-        """Yield entry and offset of each payload file; the caller must read or skip a file before the next."""
+        """Yield each payload file with its offset. The caller must read or skip a file before the next."""
         step = self._next
         while step is not None:
             path, member = step
@@ -558,7 +560,7 @@ class TrustedArchive:
             step = self._advance()
 
     def _advance(self) -> tuple[str, Member] | None:
-        """Return the next member and its path inside the bag, after checking its name and kind."""
+        """Return the next member with its path inside the bag, after checking name and type."""
         member = next(self._members, None)
         if member is None:
             return None
@@ -574,7 +576,7 @@ class TrustedArchive:
             raise self._refuse(f"{path} cannot be unpacked: {reason}")
         return path, member
 
-    def _take(
+    def _verify_file(
         self,
         entry: ManifestEntry,
         blocks: Iterator[bytes],
@@ -611,9 +613,9 @@ class TrustedArchive:
 
     def _check_name(self, path: str) -> None:
         if reason := unsafe_format(path):
-            self._require_allowed(path, Unsafe(f"it is {reason}"))
+            self._require_allowed(path, UnsafeContent(f"it is {reason}"))
 
-    def _require_allowed(self, path: str, unsafe: Unsafe) -> None:
+    def _require_allowed(self, path: str, unsafe: UnsafeContent) -> None:
         if path not in self._allowed_files or not unsafe.can_allow:
             raise self._refuse(f"{path} is unsafe: {unsafe.reason}")
 
@@ -628,7 +630,7 @@ class TrustedArchive:
 def open_archive(
     archive: Path, trust: Trust, progress: Progress, *, sums: bool = True, unsafe: bool = True
 ) -> Iterator[TrustedArchive]:
-    """Open an archive, check volumes and signatures, and read its tag files.
+    """Open an archive: check volumes and signatures, and read the tag files.
 
     Args:
         sums: False skips hashing the volumes, for callers that only need the description of the bundle.
@@ -660,7 +662,7 @@ def open_archive(
 
 
 def allowed_files(contents: Contents) -> frozenset[str]:
-    """Return the files of unsafe formats that the recipe allows by name, including paths outside the payload."""
+    """Paths of unsafe files that the recipe allows by name, including paths outside the payload."""
     paths: set[str] = set()
     for source in contents.sources:
         allowed = source.get("allowed", [])

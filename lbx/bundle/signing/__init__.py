@@ -1,1 +1,1 @@
-"""Signatures in OpenSSH's format and trusted keys."""
+"""Signatures in OpenSSH's format, and trusted keys."""

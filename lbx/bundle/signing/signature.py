@@ -1,4 +1,4 @@
-"""Sign and verify in OpenSSH's SSHSIG format, compatible with ``ssh-keygen -Y sign`` and ``-Y verify``.
+"""Signatures in OpenSSH's SSHSIG format, compatible with ``ssh-keygen -Y sign`` and ``-Y verify``.
 
 ssh-keygen signs, because it supports passphrases, agents and smart cards. Verification is implemented here, because
 an air-gapped machine may lack OpenSSH: Ed25519, ECDSA and RSA keys from a file of public keys or an allowed_signers
@@ -34,7 +34,7 @@ RSA_BITS = (2048, 16384)
 CURVES = ("nistp256", "nistp384", "nistp521")
 
 
-def ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
+def verify_ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
     """Verify an Ed25519 signature (64 bytes) of ``message`` by ``key`` (32 bytes)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -44,8 +44,8 @@ def ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
     return _is_verified(lambda: Ed25519PublicKey.from_public_bytes(key).verify(signature, message))
 
 
-def rsa(modulus: int, exponent: int, signature: bytes, message: bytes, *, digest: str) -> bool:
-    """Verify an RSA signature (PKCS #1 v1.5) of ``message``; ``digest`` is "sha256" or "sha512"."""
+def verify_rsa(modulus: int, exponent: int, signature: bytes, message: bytes, *, digest: str) -> bool:
+    """Verify an RSA signature (PKCS #1 v1.5) of ``message``. ``digest`` is "sha256" or "sha512"."""
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
     from cryptography.hazmat.primitives.hashes import SHA256, SHA512
@@ -59,7 +59,7 @@ def rsa(modulus: int, exponent: int, signature: bytes, message: bytes, *, digest
     )
 
 
-def ecdsa(curve: str, key: bytes, r: int, s: int, message: bytes) -> bool:
+def verify_ecdsa(curve: str, key: bytes, r: int, s: int, message: bytes) -> bool:
     """Verify the ECDSA signature (r, s) of ``message``.
 
     Args:
@@ -93,7 +93,7 @@ def _is_verified(verify: Callable[[], None]) -> bool:
 
 
 NAMESPACE, RESULTS_NAMESPACE = "lbx-bundle", "lbx-results"
-"""Purposes of signatures, of bundles and of results files: a signature for one is refused for the other."""
+"""Namespaces of the signatures of bundles and of results files: one is refused where the other is expected."""
 _SIGNING_COMMANDS = {NAMESPACE: "lbx bundle --sign", RESULTS_NAMESPACE: "lbx attest --sign"}
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 _MAGIC = b"SSHSIG"
@@ -110,7 +110,7 @@ class Signature:
     """Parsed SSHSIG signature, not yet verified.
 
     Attributes:
-        key: public key of the signer: the decoded base64 of an authorized_keys line.
+        key: public key of the signer, the decoded base64 of an authorized_keys line.
         namespace: purpose of the signature, such as ``NAMESPACE``.
         digest: hash of the message: "sha512" or "sha256".
         method, value: method and bytes of the inner signature.
@@ -134,13 +134,13 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey:
-    """Key from a line of an allowed_signers file or a file of public keys.
+    """Trusted key, from a line of an allowed_signers file or a file of public keys.
 
     Attributes:
         key: as in ``Signature``.
         owner: principals of an allowed_signers line, or comment of a public key; may be empty.
         namespaces: list of patterns in OpenSSH's syntax; None accepts every namespace.
-        valid_from, valid_until: bounds of the key's validity; None if unbounded.
+        valid_from, valid_until: bounds of the key's validity, or None if unbounded.
     """
 
     key: bytes
@@ -150,7 +150,7 @@ class TrustedKey:
     valid_until: datetime | None = None
 
     def refusal_reason(self, namespace: str, now: datetime) -> str:
-        """Return the reason why the key may not sign for this purpose at this time, or "" if it may."""
+        """Reason why the key may not sign for a namespace at a time, or "" if it may."""
         if self.namespaces is not None and not _in_pattern_list(namespace, self.namespaces):
             return f"it is not trusted for the namespace {namespace}"
         if self.valid_from is not None and now < self.valid_from:
@@ -202,7 +202,7 @@ def sign(data: bytes, key: Path, namespace: str = NAMESPACE) -> bytes:
 
 
 def parse(content: bytes, location: str, namespace: str = NAMESPACE) -> Signature:
-    """Read a signature file.
+    """Parse a signature file.
 
     Raises:
         BundleError: the content is not an SSH signature, or was made for another purpose than ``namespace``.
@@ -238,7 +238,7 @@ def _parse(content: bytes) -> Signature:
 
 
 def verify(signature: Signature, data: bytes, location: str) -> None:
-    """Verify that the key in the signature has signed ``data``; ``find_key`` checks whether that key is trusted.
+    """Verify that the key in a signature has signed ``data``. ``find_key`` checks whether the key is trusted.
 
     Raises:
         BundleError: the signature does not match the data, or its method is not supported.
@@ -267,11 +267,11 @@ def _is_valid(signature: Signature, message: bytes, location: str) -> bool:
     key = _Fields(signature.key)
     kind = key.text()
     if kind == "ssh-ed25519" and signature.method == kind:
-        return ed25519(key.last(), signature.value, message)
+        return verify_ed25519(key.last(), signature.value, message)
     if kind == "ssh-rsa" and signature.method in ("rsa-sha2-256", "rsa-sha2-512"):
         exponent, modulus = key.integer(), key.integer()
         key.end()
-        return rsa(modulus, exponent, signature.value, message, digest=f"sha{signature.method[-3:]}")
+        return verify_rsa(modulus, exponent, signature.value, message, digest=f"sha{signature.method[-3:]}")
     curve = kind.removeprefix("ecdsa-sha2-")
     if kind.startswith("ecdsa-sha2-") and curve in CURVES and signature.method == kind:
         numbers = _Fields(signature.value)
@@ -279,7 +279,7 @@ def _is_valid(signature: Signature, message: bytes, location: str) -> bool:
         numbers.end()
         if key.text() != curve:
             raise ValueError("two curves")
-        return ecdsa(curve, key.last(), r, s, message)
+        return verify_ecdsa(curve, key.last(), r, s, message)
     arguments = ("-Y", "verify", "-f", "KEYS", "-I", "SIGNER", "-n", signature.namespace, "-s", "FILE.sig")
     command = f"{as_command('ssh-keygen', *arguments)} < FILE"
     raise BundleError(
@@ -295,7 +295,7 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
     Certificate authorities are skipped, because lbx does not support certificates.
 
     Raises:
-        UsageError: the file cannot be read, is a private key, has no key, or has an invalid line; names the line.
+        UsageError: the file cannot be read, is a private key, contains no key, or contains an invalid line.
     """
     try:
         text = read_file_or_pipe(path, _KEY_FILE_LIMIT).decode("utf-8")
@@ -358,7 +358,7 @@ def _options(text: str) -> dict[str, str]:
 
 
 def _in_pattern_list(name: str, patterns: str) -> bool:
-    """Match a name by ssh_config(5), PATTERNS: wildcards ``*`` and ``?``; a matching ``!pattern`` always excludes."""
+    """Whether a pattern list of ssh_config(5) matches a name: wildcards ``*`` and ``?``; ``!pattern`` excludes."""
     matched = False
     for pattern in patterns.split(","):
         bare = pattern.removeprefix("!")

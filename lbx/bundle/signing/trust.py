@@ -18,8 +18,8 @@ class SignedBy:
     Attributes:
         key: fingerprint of the signer's key, in the format of ``ssh-keygen -l``.
         key_type, namespace: as in the signature.
-        signer: owner of the key according to the file of trusted keys, or "".
-        trusted: whether the key is in that file and valid.
+        signer: owner of the key in the file of trusted keys, or "".
+        trusted: whether the key is in the file of trusted keys and valid.
     """
 
     file: str
@@ -32,7 +32,7 @@ class SignedBy:
 
 @dataclass(frozen=True)
 class Trust:
-    """Policy that decides which bundles, or attestations of results, to accept.
+    """Trust policy: decides which bundles, or attestations of results, are accepted.
 
     Attributes:
         allow_unsigned: accept files without a signature or signed by an untrusted key. An invalid signature is refused
@@ -45,14 +45,14 @@ class Trust:
     namespace: str = NAMESPACE
 
     @classmethod
-    def of(cls, keys: Path | None, *, allow_unsigned: bool = False, namespace: str = NAMESPACE) -> Self:
-        """Create a policy from a file of public keys or allowed signers. Raises UsageError."""
+    def from_key_file(cls, keys: Path | None, *, allow_unsigned: bool = False, namespace: str = NAMESPACE) -> Self:
+        """Create a policy from a file of public keys or allowed signers. Raises UsageError for an invalid file."""
         return cls(load_keys(keys) if keys is not None else (), allow_unsigned, namespace)
 
     def check_signature(
         self, signature: bytes, data: bytes, signed_name: str, location: str, *, already_trusted: bool = False
     ) -> SignedBy:
-        """Verify a signature and check its signer.
+        """Verify a signature, and check that the signer is trusted.
 
         Args:
             signature: contents of the .sig file.
@@ -61,7 +61,7 @@ class Trust:
             already_trusted: a trusted key has already signed the whole bundle, so this signer need not be trusted.
 
         Raises:
-            BundleError: the signature is invalid, or its signer is not trusted.
+            BundleError: the signature is invalid, or the signer is not trusted.
         """
         parsed = parse(signature, location, self.namespace)
         verify(parsed, data, location)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lbx.base.records import encodable, sha256_text
+from lbx.base.records import replace_surrogates, sha256_text
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import Store
@@ -195,11 +195,11 @@ def ascii_json(value: object) -> str:
 
 def _to_json_value(value: object) -> object:
     if isinstance(value, str):
-        return encodable(value)
+        return replace_surrogates(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {encodable(str(name)): _to_json_value(item) for name, item in value.items()}
+        return {replace_surrogates(str(name)): _to_json_value(item) for name, item in value.items()}
     return [_to_json_value(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 

@@ -166,7 +166,8 @@ def _heading(value: object) -> str:
 
 def without_intervals(view: Report, table: Table) -> Table:
     """Remove the columns of intervals from the rows of a report."""
-    interval_names = {*INTERVAL_COLUMNS, *(c.of + name for c in view.columns if c.interval for name in BOUND_COLUMNS)}
+    bounds = (c.interval_prefix + name for c in view.columns if c.interval for name in BOUND_COLUMNS)
+    interval_names = {*INTERVAL_COLUMNS, *bounds}
     remaining = [at for at, name in enumerate(table.columns) if name not in interval_names]
     return Table([table.columns[at] for at in remaining], [tuple(row[at] for at in remaining) for row in table.rows])
 
@@ -184,10 +185,10 @@ def cell_text(row: Mapping[str, Any], column: Column) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing
     if column.kind == "coefficient":
-        return _coefficient(value, *(row.get(column.of + name) for name in ("low", "high", "method")))
+        return _coefficient(value, *(row.get(column.interval_prefix + name) for name in ("low", "high", "method")))
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
-        low, high, method, cluster_by = (row.get(column.of + name) for name in BOUND_COLUMNS)
+        low, high, method, cluster_by = (row.get(column.interval_prefix + name) for name in BOUND_COLUMNS)
         if column.kind == "quantity":
             return quantity_with_interval(value, low, high)
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2

@@ -27,7 +27,7 @@ _MOST_TEXTS = 60_000
 _MOST_REFERENCES = 5
 
 _FAILED_FIRST = sorted(MARKS, key=lambda mark: mark.name != "failed")
-WORDS = [mark.words for mark in _FAILED_FIRST]
+WORDS = [mark.label for mark in _FAILED_FIRST]
 """Words for the marks, in the order of the marks' bits."""
 MARK_NAMES = [mark.name for mark in _FAILED_FIRST]
 
@@ -165,7 +165,7 @@ def _answers(store: Store) -> str:
         scores="scores",
         key=_KEY,
         marks=" + ".join(
-            f"CASE WHEN {mark.of('s' if mark.of_score else 'g')} THEN {1 << i} ELSE 0 END"
+            f"CASE WHEN {mark.answer_test_sql('s' if mark.tests_score else 'g')} THEN {1 << i} ELSE 0 END"
             for i, mark in enumerate(_FAILED_FIRST)
         ),
         failed=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lbx.base.columns import Column
-from lbx.base.marks import WORST_FIRST
+from lbx.base.marks import MARKS_BY_SEVERITY
 from lbx.report.pairs import runs_unlike, select_pairs
 from lbx.report.query import ReportQuery
 from lbx.report.report import Report
@@ -63,7 +63,11 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 def _flags(row: str) -> str:
     """SQL expression that joins the words for an answer's marks, NULL for an answer without marks."""
-    marks = (f"CASE WHEN {mark.of(row)} THEN '{mark.words}' END" for mark in WORST_FIRST if not mark.of_score)
+    marks = (
+        f"CASE WHEN {mark.answer_test_sql(row)} THEN '{mark.label}' END"
+        for mark in MARKS_BY_SEVERITY
+        if not mark.tests_score
+    )
     return f"nullif(concat_ws(', ', {', '.join(marks)}), '')"
 
 

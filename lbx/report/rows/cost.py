@@ -412,7 +412,7 @@ COST = Report(
             "s per correct one",
             "quantity",
             interval=True,
-            of="seconds_per_correct_",
+            interval_prefix="seconds_per_correct_",
             optional=True,
         ),
         Column(
@@ -420,7 +420,7 @@ COST = Report(
             "tokens per correct one",
             "quantity",
             interval=True,
-            of="tokens_per_correct_",
+            interval_prefix="tokens_per_correct_",
             optional=True,
             rank=1,
         ),

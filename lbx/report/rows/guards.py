@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from lbx.base.columns import Column
-from lbx.base.marks import MARKS, OF_ANSWERS, WORST_FIRST, Mark
+from lbx.base.marks import ANSWER_MARKS, MARKS, MARKS_BY_SEVERITY, Mark
 from lbx.report.query import ReportQuery
 from lbx.report.report import TASK, WHO, PagePlace, Report
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import Samples, as_table, match_keys, starts_of
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, binomial_interval, interval_of
 
-_OF_SCORES = tuple(mark for mark in MARKS if mark.of_score)
+_OF_SCORES = tuple(mark for mark in MARKS if mark.tests_score)
 _UNKNOWN = -1
 
 
@@ -47,10 +47,10 @@ def mark_counts(store: Store, query: ReportQuery) -> Table:
 
 def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
     samples = Samples(store, unknown=True)
-    answers = samples.read_columns(runs, "generations", _as_columns(OF_ANSWERS))
+    answers = samples.read_columns(runs, "generations", _as_columns(ANSWER_MARKS))
     scores = samples.read_columns(runs, "scores", _as_columns(_OF_SCORES), condition="headline")
     ranks, run_indices = answers["sample"], answers["run"]
-    marks = {mark.name: answers[mark.name] for mark in OF_ANSWERS}
+    marks = {mark.name: answers[mark.name] for mark in ANSWER_MARKS}
     scores, places = match_keys(scores, answers["key"])
     for mark in _OF_SCORES:
         marks[mark.name] = np.full(len(ranks), _UNKNOWN)
@@ -118,11 +118,11 @@ GUARDS = Report(
                 mark.heading,
                 "percent",
                 interval=True,
-                of=f"{mark.name}_",
+                interval_prefix=f"{mark.name}_",
                 unknown=True,
                 rank=mark.rank,
             )
-            for mark in WORST_FIRST
+            for mark in MARKS_BY_SEVERITY
         ),
         Column("tokens_cut", "tokens cut", "count", unknown=True, rank=7),
     ),

@@ -159,8 +159,8 @@ def _test_pairs(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[i
     for a, b in pairs:
         both = runs[a] in sides and runs[b] in sides
         found = compare_averages(sides[runs[a]], sides[runs[b]]) if both else None
-        sort_tasks = found and found.interval.value * ((rows[b]["score"] or 0) - (rows[a]["score"] or 0)) > 0
-        tested[a, b] = found.p if found and found.p is not None and sort_tasks else 1.0
+        in_order = found and found.interval.value * ((rows[b]["score"] or 0) - (rows[a]["score"] or 0)) > 0
+        tested[a, b] = found.p if found and found.p is not None and in_order else 1.0
     return tested
 
 

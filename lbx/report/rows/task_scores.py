@@ -19,7 +19,7 @@ from lbx.report.format.labels import Row
 from lbx.report.report import COVERAGE, TASK, TWIN, WHO, PagePlace, Report
 
 _MARK_TEXTS = ", ".join(
-    f"CASE WHEN g.{mark.name} > 0 THEN '{mark.words} ' || printf('%.3g%%', 100 * g.{mark.name} / g.n) END"
+    f"CASE WHEN g.{mark.name} > 0 THEN '{mark.label} ' || printf('%.3g%%', 100 * g.{mark.name} / g.n) END"
     for mark in MARKS
     if mark.name != "partial"
 )

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.processes import process_began
+from lbx.base.processes import process_start_time
 from lbx.base.visible import as_command, one_line
 from lbx.results.rows import as_json
 
@@ -83,7 +83,7 @@ def read_record(path: Path) -> FileUser | None:
 
 
 def _describe(process: int, owner: int) -> FileUser:
-    began = process_began(process)
+    began = process_start_time(process)
     try:
         user = pwd.getpwuid(owner).pw_name
     except KeyError:

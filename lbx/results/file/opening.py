@@ -14,12 +14,12 @@ from weakref import WeakValueDictionary
 
 import duckdb
 
-from lbx.base.database import RESULTS, files_of, open_database, parts_of
+from lbx.base.database import RESULTS, database_files, database_paths, open_database
 from lbx.base.errors import InUseError, NoLocksError, StoreError
 from lbx.base.inputs import is_database, open_input
 from lbx.base.outputs import refuse_foreign_link
 from lbx.base.processes import defer_signals, lock_problem
-from lbx.base.records import encodable
+from lbx.base.records import replace_surrogates
 from lbx.results.file.contents import has_current_views, other_version_error, refuse_foreign, schema_version
 from lbx.results.file.file_users import FileUser, find_user
 from lbx.results.schema import SCHEMA, SCHEMA_VERSION
@@ -46,13 +46,13 @@ def check_path(path: Path) -> None:
         raise StoreError(
             f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
         )
-    for part in parts_of(path):
+    for part in database_paths(path):
         if part.exists() and not part.is_file():
             raise StoreError(f"{part} is a device or a pipe, not a results file.", fix="Give a file.")
     if not path.parent.is_dir():
         raise StoreError(f"Cannot create {path.name}: the folder {path.parent} does not exist.")
     if not (path.is_file() and path.stat().st_size):
-        for log in files_of(path):
+        for log in database_files(path):
             if log.stat().st_size:  # DuckDB would create a new file and delete the log
                 raise StoreError(
                     f"{log} contains answers of the results file {path.name}, which is missing or empty.",
@@ -61,7 +61,7 @@ def check_path(path: Path) -> None:
 
 
 def _refuse_undecodable(path: Path) -> None:
-    if str(path.absolute()) != encodable(str(path.absolute())):
+    if str(path.absolute()) != replace_surrogates(str(path.absolute())):
         raise StoreError(f"DuckDB cannot open {path}: its path is not UTF-8.", fix="Rename it.")
 
 
@@ -71,7 +71,7 @@ def require_file(path: Path) -> None:
         raise StoreError(
             f"The results file {path} does not exist.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
         )
-    if path.is_file() and not any(part.stat().st_size for part in files_of(path)):
+    if path.is_file() and not any(part.stat().st_size for part in database_files(path)):
         raise StoreError(f"{path} is an empty file. `lbx run -o FILE` writes a results file.", command="lbx run --help")
 
 

@@ -25,12 +25,12 @@ from typing import Any, BinaryIO
 
 import duckdb
 
-from lbx.base.database import files_of, open_database
+from lbx.base.database import database_files, open_database
 from lbx.base.errors import InUseError, StoreError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import new_file, temporary_folder
-from lbx.base.processes import lock, process_began
-from lbx.base.units import size
+from lbx.base.processes import lock, process_start_time
+from lbx.base.units import format_size
 from lbx.results.file.opening import connect, first_line, lock_path
 
 _HEADERS = 3 * 4096
@@ -110,7 +110,7 @@ def has_writer(path: Path) -> bool:
     snapshot = _newest.get(path.resolve())
     if snapshot is None or snapshot.began is None:
         return _has_lock(path.resolve())
-    began = process_began(snapshot.writer)
+    began = process_start_time(snapshot.writer)
     return began is not None and abs(began - snapshot.began) < _SAME_PROCESS
 
 
@@ -160,7 +160,7 @@ def _newest_snapshot(path: Path, writer: int | None) -> Snapshot | None:
         copy = _copy_files(path, stack)
         if _state(path, state[1]) != state:
             return None
-        snapshot = Snapshot(copy, now, writer, process_began(writer), time.monotonic() - start, state)
+        snapshot = Snapshot(copy, now, writer, process_start_time(writer), time.monotonic() - start, state)
         weakref.finalize(snapshot, stack.pop_all().close)
     _newest[path] = snapshot
     return snapshot
@@ -174,7 +174,7 @@ def _state(path: Path, previous_logs: Sequence[tuple[str, int, int]] = ()) -> tu
     with open_input(path) as file:
         headers = file.read(_HEADERS)
     sizes = {(name, inode): size for name, inode, size in previous_logs}
-    logs = [(log.name, log.stat()) for log in files_of(path)[1:]]
+    logs = [(log.name, log.stat()) for log in database_files(path)[1:]]
     return headers, [
         (name, status.st_ino, min(status.st_size, sizes.get((name, status.st_ino), status.st_size)))
         for name, status in logs
@@ -191,7 +191,7 @@ def _copy_files(path: Path, stack: ExitStack) -> Path:
         with ExitStack() as trial:
             try:
                 folder, handle = trial.enter_context(temporary_folder(target))
-                for part in reversed(files_of(path)):
+                for part in reversed(database_files(path)):
                     with open_input(part) as file, new_file(Path(f"/proc/self/fd/{handle}/{part.name}"), 0o600) as copy:
                         _copy(file, copy)
             except FileNotFoundError:
@@ -211,7 +211,7 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
         needed, disk = os.fstat(file.fileno()).st_size, os.fstatvfs(copy.fileno())
         if disk.f_bavail * disk.f_frsize < 2 * needed + _ROOM:  # free space is reserved for the run
             raise OSError(
-                errno.ENOSPC, f"a copy of {size(needed)} would leave too little disk space for the run"
+                errno.ENOSPC, f"a copy of {format_size(needed)} would leave too little disk space for the run"
             ) from None
         shutil.copyfileobj(file, copy, _BLOCK)
 

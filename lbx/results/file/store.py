@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from lbx.base.database import RESULTS, attach, files_of
+from lbx.base.database import RESULTS, attach, database_files
 from lbx.base.errors import StoreError, files_read
 from lbx.base.marks import BLANK, QUESTION_CHANGED, QUESTION_REMOVED
 from lbx.base.number import Number
@@ -130,7 +130,7 @@ class Store:
             with contextlib.suppress(duckdb.Error):
                 self._disconnect()
         # A log that is left after a checkpoint has no commit: DuckDB keeps one that ends within its header.
-        if reason and (logs := files_of(self.path)[1:]):
+        if reason and (logs := database_files(self.path)[1:]):
             raise StoreError(
                 f"{self.path} could not be closed: {reason}. Every committed row is safe, but some rows are only in "
                 f"its log {logs[0].name}: keep both files together.",

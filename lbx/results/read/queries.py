@@ -22,10 +22,10 @@ from typing import Any, Self, TypeVar
 
 import duckdb
 
-from lbx.base.database import attach_nothing, count_parquet_rows, sql_literal
+from lbx.base.database import attach_memory, count_parquet_rows, sql_literal
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.processes import defer_signals
-from lbx.base.tables import nearest
+from lbx.base.tables import suggest_names
 from lbx.results.file.inserting import column_type, rows_of_json
 from lbx.results.file.opening import first_line
 from lbx.results.file.sessions import progress_of_runs
@@ -221,7 +221,7 @@ def attach_files(
             aside = {table: other.query(f"FROM {table}") for (table,) in temporary_tables}
         store.attach(path, hidden)
         # The file's own views are not trusted.
-        attach_nothing(store.connection, name)
+        attach_memory(store.connection, name)
         table_rows = store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows
         tables = [table for (table,) in table_rows]
         for table in tables:
@@ -343,7 +343,7 @@ class Relations:
     def __getitem__(self, name: str) -> duckdb.DuckDBPyRelation:
         """Return a table or view as a relation. Raises KeyError."""
         if name not in set(self):
-            raise KeyError(f"{self._store.path} has no table or view {name!r}. {nearest(name, self)}")
+            raise KeyError(f"{self._store.path} has no table or view {name!r}. {suggest_names(name, self)}")
         return self._store.connection.table(name)
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:

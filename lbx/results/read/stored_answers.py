@@ -9,14 +9,14 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from lbx.base.errors import UsageError
-from lbx.base.marks import OF_ANSWERS, QUESTION_CHANGED, WORST_FIRST, Mark
+from lbx.base.marks import ANSWER_MARKS, MARKS_BY_SEVERITY, QUESTION_CHANGED, Mark
 from lbx.base.records import JUDGE, SampleKey
 from lbx.results.file.store import Store
 from lbx.results.rows import EARLIER, Table
 
 _JSON = ("references", "meta", "steps", "verdicts")
 ANSWER = "run_id, benchmark, task, sample_id, iteration"
-_MARK_NAMES = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{mark.name}' END" for mark in OF_ANSWERS)
+_MARK_NAMES = ", ".join(f"CASE WHEN {mark.answer_test_sql('g')} THEN '{mark.name}' END" for mark in ANSWER_MARKS)
 # Imported failures may have no row in samples: their files have the question's name but no content.
 FROM = "FROM generations g LEFT JOIN samples s USING (benchmark, task, sample_id)"
 COLUMNS = (
@@ -77,7 +77,7 @@ class StoredAnswer:
     def marks(self) -> list[str]:
         """Descriptions of possible problems with the answer's score."""
         cut = self.values.get("tokens_cut") or "some"
-        texts = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
+        texts = {mark.name: mark.answer_text.format(tokens_cut=cut) for mark in MARKS_BY_SEVERITY if mark.answer_text}
         return [words for name, words in texts.items() if name in self.mark_names]
 
 
@@ -88,13 +88,13 @@ def _choices(content: Any) -> dict[str, str]:
 
 def has_mark(mark: Mark) -> str:
     """Build the SQL condition that an answer ``g``, or the headline score of ``g``, has a mark."""
-    if not mark.of_score:
-        return mark.of("g")
+    if not mark.tests_score:
+        return mark.answer_test_sql("g")
     same = " AND ".join(f"c.{name} = g.{name}" for name in ANSWER.split(", "))
-    return f"EXISTS (FROM scores c WHERE c.headline AND {mark.of('c')} AND {same})"
+    return f"EXISTS (FROM scores c WHERE c.headline AND {mark.answer_test_sql('c')} AND {same})"
 
 
-LISTED: Mapping[str, Mark] = {mark.list_label: mark for mark in WORST_FIRST if mark.list_label}
+LISTED: Mapping[str, Mark] = {mark.list_label: mark for mark in MARKS_BY_SEVERITY if mark.list_label}
 """{name in lists: mark}, of the marks by which answers are listed and filtered."""
 
 

@@ -27,7 +27,7 @@ from lbx.results.scoring.score_columns import (
     query_scores,
     score_interval_columns,
 )
-from lbx.statistics.estimates import Estimate, interval, labels_of
+from lbx.statistics.estimates import Estimate, decode_labels, interval
 
 # While answers are scored again, some tasks still have scores of an older version.
 _NEWEST_VERSION = "SELECT max(metric_version) FROM scores WHERE run_id = ? AND benchmark = ?"
@@ -317,7 +317,7 @@ class _ScoreAggregator:
     def _covers_complete_tasks(self, estimate: Estimate) -> bool:
         """Whether a number covers all samples of every task that contains failures of which only the name is known."""
         for stratum in estimate.strata if self._bare_failures else ():
-            tasks = Counter(str(sample).partition("/")[0] for sample in labels_of(set(stratum.samples.tolist())))
+            tasks = Counter(str(sample).partition("/")[0] for sample in decode_labels(set(stratum.samples.tolist())))
             if any(task in self._bare_failures and count < self._sample_counts[task] for task, count in tasks.items()):
                 return False
         return True

@@ -264,7 +264,7 @@ def score_by_bundle(
     with Store(results, read_only=True) as store:
         require_texts(store, "Scoring needs answers and references.")
     with new_results_file(output) as part:
-        check_unchanged(bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total))
+        check_unchanged(bundle.root, lambda stage, _item, done, total: listener.on_count(stage, done, total))
         with closing(connect(results, read_only=True)[0]):  # locks out writers meanwhile
             copy_database(results, part)
         with Store(part) as store:
@@ -277,8 +277,8 @@ def score_by_bundle(
                 )
             tasks = _take_tasks(store, bundle, names)
             rules = Rescoring({name: BENCHMARKS[name] for name in names}, processes=processes)
-            progress = functools.partial(listener.counted, "Scoring", unit="outputs")
-            return NewScores(output, rescore(store, rules, progress, listener.said), tasks)
+            progress = functools.partial(listener.on_count, "Scoring", unit="outputs")
+            return NewScores(output, rescore(store, rules, progress, listener.on_message), tasks)
 
 
 def refuse_new_rules(store: Store, bundle: Bundle) -> None:

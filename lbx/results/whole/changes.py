@@ -232,7 +232,7 @@ def score_with(
 ) -> int:
     """Score stored outputs of an open results file; see ``score``."""
     listener = listener or Listener()
-    progress = listener.counted
+    progress = listener.on_count
     is_stored = embedding is not None and embedding in embedding_models(store)
     embedder = load_embedding_model(embedding, bundle, threads) if embedding and not is_stored else None
     stored = embedding if is_stored else None
@@ -241,7 +241,7 @@ def score_with(
             embedder, model=stored, progress=functools.partial(progress, "Embedding", unit="texts")
         )
         rescoring = Rescoring(BENCHMARKS, run_ids, similarities, processes)
-        return rescore(store, rescoring, functools.partial(progress, "Scoring", unit="outputs"), listener.said)
+        return rescore(store, rescoring, functools.partial(progress, "Scoring", unit="outputs"), listener.on_message)
     finally:
         if embedder:
             embedder.close()

@@ -32,7 +32,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO
 
-from lbx.base.database import files_of
+from lbx.base.database import database_files
 from lbx.base.errors import InUseError, NoLocksError, StoreError
 from lbx.base.inputs import open_input, read_input
 from lbx.base.outputs import atomic_file, open_or_create, sync_folder, write_file
@@ -299,7 +299,7 @@ def _try_lock_after(pause_s: float, descriptor: int) -> bool:
 
 def _join_wal(target: Path, notify: Callable[[str], None]) -> None:
     """Move the log that a killed run left into the results file."""
-    if len(files_of(target)) > 1:
+    if len(database_files(target)) > 1:
         _repair_wal(target, notify)
         Store(target).close()
 
@@ -326,7 +326,7 @@ def _create_copy(target: Path, scratch: Path, notify: Callable[[str], None]) -> 
 
 def copy_database(path: Path, copy: Path) -> None:
     """Copy a results file and DuckDB's log of its newest commits, while no process writes it. Raises OSError."""
-    for part in files_of(path):
+    for part in database_files(path):
         target_part = copy.with_name(copy.name + part.name.removeprefix(path.resolve().name))
         with open_input(part) as file, atomic_file(target_part) as out:
             shutil.copyfileobj(file, out, _BLOCK)

@@ -18,7 +18,7 @@ from typing import Any
 
 import duckdb
 
-from lbx.base.database import RESULTS, attach, files_of, open_database, sql_literal
+from lbx.base.database import RESULTS, attach, database_files, open_database, sql_literal
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import sync_folder, temporary_folder
@@ -71,7 +71,7 @@ def rewrite_file(path: Path) -> tuple[int, int]:
     target = path.resolve()
     Store(path, read_only=True).close()  # opening another database for writing would create tables in it
     with exclusive_lock(target):
-        size_before = sum(part.stat().st_size for part in files_of(target))
+        size_before = sum(part.stat().st_size for part in database_files(target))
         Store(path).close()  # joins the log of a killed process
         try:
             with defer_signals(), temporary_folder(target) as (folder, _):
@@ -89,7 +89,7 @@ def rewrite_file(path: Path) -> tuple[int, int]:
 def _replace_by_copy(target: Path, copy: Path) -> None:
     with closing(open_database(copy, read_only=False, allowed_files=[target])) as connection:
         attach(connection, target, _OLD, read_only=True)  # until the end, so that no other process writes the old file
-        if files_of(target)[1:]:
+        if database_files(target)[1:]:
             raise StoreError(f"{target} was written by another process meanwhile.", fix="Repeat the command.")
         connection.execute(f"COPY FROM DATABASE {_OLD} TO {RESULTS}")
         connection.execute("CHECKPOINT")

@@ -1,1 +1,1 @@
-"""Forecast of a run: token counts, memory, time and shards."""
+"""Forecast of a run: token counts, memory, time, and division into shards."""

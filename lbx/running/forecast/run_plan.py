@@ -1,7 +1,7 @@
-"""Prompt token counts of a run, from token ids only, before any model computes.
+"""Plan of a run: token counts of the prompts, from token ids only, before any model computes.
 
-Prompts are counted in the same pieces in which a run asks them (``lbx.running.jobs``). So memory contains token ids of
-only one piece at a time, and the count of shared tokens matches the run.
+Prompts are counted in the jobs in which a run asks them (``lbx.running.jobs``). The memory therefore contains token ids
+of only one job at a time, and the count of shared tokens matches the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lbx.base.errors import PromptError
 from lbx.base.phases import phases
 from lbx.base.records import Request, SampleKey
 from lbx.engine.model import NO_LIMIT
-from lbx.engine.prefix import pack, plan_prefixes
+from lbx.engine.prefix import pack_tokens, plan_prefixes
 from lbx.running.jobs import JobSize, PendingSample, Work, make_jobs
 
 IntArray = NDArray[np.int64]
@@ -27,22 +27,22 @@ IntArray = NDArray[np.int64]
 _COUNTED = ("samples", "prompt_tokens", "distinct_tokens", "new_tokens", "truncated", "refused", "longest")
 _TRIALS = 2
 _TRIAL_TOKENS = 16_384
-"""Longest prompt that is kept for a calibration."""
+"""Maximum number of tokens of a prompt that is kept for a calibration."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """A task's figures, in tokens of the model's tokenizer.
+    """Token counts of a task's prompts, by the model's tokenizer.
 
     Attributes:
-        samples: prompts to ask, including all iterations, without refused ones.
+        samples: number of prompts to ask, including all iterations, without refused prompts.
         prompt_tokens: sum over all prompts, without sharing.
         distinct_tokens: tokens of the prompts' prefix tree, the minimum that must be computed. Tokens that tasks share
             count for the task whose prompt comes first in the tree's order.
-        new_tokens: upper limit of generated tokens.
-        truncated: prompts truncated by the benchmark's rule.
-        refused: prompts that cannot be made to fit.
-        longest: longest prompt after truncation.
+        new_tokens: maximum number of generated tokens.
+        truncated: number of prompts that are truncated.
+        refused: number of prompts that do not fit and may not be truncated.
+        longest: tokens of the longest prompt after truncation.
     """
 
     task: str
@@ -56,7 +56,7 @@ class TaskPlan:
 
     @property
     def shared_factor(self) -> float:
-        """Prompt tokens per computed token."""
+        """Number of prompt tokens per distinct token."""
         return self.prompt_tokens / self.distinct_tokens if self.distinct_tokens else 1.0
 
     def to_json(self) -> dict[str, Any]:
@@ -65,11 +65,11 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class PrefixOrder:
-    """Prompts of one piece of a run, in the order that shares most, as arrays with one number per prompt.
+    """Prompts of one job, in the order that shares the longest prefixes, as arrays with one number per prompt.
 
     Attributes:
         task: index into ``RunPlan.tasks``.
-        length: tokens of the prompt.
+        length: number of tokens of the prompt.
         reused_tokens: number of first tokens that are reused from the previous prompt.
         answer_limit: token limit of the answer, including reasoning.
     """
@@ -82,7 +82,7 @@ class PrefixOrder:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Prompt counts of a whole run.
+    """Plan of a whole run: token counts, and the order of the prompts.
 
     Attributes:
         runs: tasks of each of the runs that are executed together.
@@ -91,13 +91,13 @@ class RunPlan:
     """
 
     runs: Sequence[Sequence[TaskPlan]]
-    walks: Sequence[PrefixOrder] = ()
+    prefix_orders: Sequence[PrefixOrder] = ()
     trials: Sequence[Request] = ()
     seconds: float = 0.0
 
     @property
     def tasks(self) -> list[TaskPlan]:
-        """Tasks summed over all runs."""
+        """Counts of each task, summed over all runs."""
         return [sum_plans(of_runs[0].task, of_runs) for of_runs in zip(*self.runs, strict=True)]
 
     @property
@@ -111,7 +111,7 @@ def sum_plans(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
 
 
 def ignore_progress(_count: int, _total: int) -> None:
-    """Discard progress: the callback of callers that show none."""
+    """Empty progress callback."""
 
 
 @phases.measure("count tokens")
@@ -123,13 +123,13 @@ def make_plan(
     *,
     follow_limit: int = NO_LIMIT,
 ) -> RunPlan:
-    """Count prompts as ``lbx run`` would make them.
+    """Count the prompts that ``lbx run`` would make.
 
     Args:
-        works: of runs that are executed together.
+        works: works of the runs that are executed together.
         finished_keys: answered samples of each run, which are skipped.
         progress: receives the number of counted samples and their total.
-        follow_limit: limit of the memory used for the run; see ``lbx.engine.prefix.plan_prefixes``.
+        follow_limit: see ``lbx.engine.prefix.plan_prefixes``.
 
     Raises:
         BundleError: a data file is damaged.
@@ -156,18 +156,18 @@ class _CountedPrompt(NamedTuple):
 
 
 class PromptCounter:
-    """Counter of prompts by task, with the prompts of the current piece."""
+    """Counter of prompts by task, which keeps the prompts of the current job."""
 
     def __init__(self, works: Sequence[Work], follow_limit: int) -> None:
         self._works, self._follow_limit = works, follow_limit
         self._index = works[0].task_index
         self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in self._index] for _ in works]
         self._prompts: list[_CountedPrompt] = []
-        self.walks: list[PrefixOrder] = []
+        self.prefix_orders: list[PrefixOrder] = []
         self._trials: list[list[Request]] = [[] for _ in self._index]
 
     def add(self, item: PendingSample) -> None:
-        """Count a sample once for each iteration."""
+        """Count the prompt of a sample, once for each iteration."""
         work, sample, times = self._works[item.run], item.sample, len(item.iterations)
         index = self._index[sample.benchmark, sample.task]
         count = self._counts[item.run][index]
@@ -184,13 +184,13 @@ class PromptCounter:
         count["truncated"] += request.truncated * times
         count["longest"] = max(count["longest"], length)
         if length:
-            self._prompts += [_CountedPrompt(pack(request.token_ids), item.run, index, most)] * times
+            self._prompts += [_CountedPrompt(pack_tokens(request.token_ids), item.run, index, most)] * times
         if 0 < length <= _TRIAL_TOKENS:
             best = [*self._trials[index], request]
             self._trials[index] = sorted(best, key=lambda candidate: len(candidate.token_ids))[:_TRIALS]
 
     def end_job(self) -> None:
-        """Plan the shared prefixes of the piece, then discard its prompts."""
+        """Plan the shared prefixes of the current job, then discard its prompts."""
         prompts, self._prompts = self._prompts, []
         branches = plan_prefixes([prompt.ids for prompt in prompts], self._follow_limit).branches
         ordered = [prompts[branch.index] for branch in branches]
@@ -204,7 +204,7 @@ class PromptCounter:
             [branch.reused_tokens for branch in branches],
             [ordered_prompt.most for ordered_prompt in ordered],
         )
-        self.walks.append(PrefixOrder(*(np.array(column, np.int64) for column in columns)))
+        self.prefix_orders.append(PrefixOrder(*(np.array(column, np.int64) for column in columns)))
 
     def plan(self, seconds: float) -> RunPlan:
         tasks = self._works[0].tasks
@@ -212,4 +212,4 @@ class PromptCounter:
             [TaskPlan(task.full_name, **count) for task, count in zip(tasks, counts, strict=True)]
             for counts in self._counts
         ]
-        return RunPlan(runs, self.walks, [request for trials in self._trials for request in trials], seconds)
+        return RunPlan(runs, self.prefix_orders, [request for trials in self._trials for request in trials], seconds)

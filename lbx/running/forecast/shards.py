@@ -1,4 +1,4 @@
-"""Shards of a run: parts of equal predicted cost, each document and sample in only one of them.
+"""Shards of a run, with equal predicted cost. A document with all its samples belongs to one shard.
 
 A document is assigned together with all questions about it, from any task, so that no two shards read the same text.
 The shard plan is a JSON file, read by ``lbx run --shard-plan`` and ``lbx merge``:
@@ -30,14 +30,14 @@ from lbx.engine.prefix import DecodeCapacity
 from lbx.options.selection import Selection
 from lbx.running.forecast.estimate import Costs, decode_capacity_of, estimate
 from lbx.running.forecast.run_plan import PrefixOrder, PromptCounter, RunPlan, TaskPlan, ignore_progress
-from lbx.running.jobs import Agenda, JobSize, PendingSample, Work, make_jobs
+from lbx.running.jobs import JobSize, PendingSample, RunQuestions, Work, make_jobs
 
 FORMAT = 1
 _MAX_POSITION = 1 << 31
-"""Limit of the results file's column."""
+"""Limit of the position's column in the results file."""
 
 RULE_OF_THUMB = Costs(
-    token_s=1.0, seen_s=1 / 50_000, step_s=0.0, answer_s=8.0, answer_seen_s=0.0, wall_factor=1.0, answers={},
+    token_s=1.0, attended_s=1 / 50_000, step_s=0.0, answer_s=8.0, answer_attended_s=0.0, wall_factor=1.0, answers={},
     basis="a rule of thumb",
 )  # fmt: skip
 """Costs of a model of unknown speed, in tokens of a short prompt, for dense models with about 7 billion parameters.
@@ -48,7 +48,7 @@ _CHARACTERS_A_TOKEN = {"en": 4.0, "zh": 1.5}
 
 
 class PlannedSample(NamedTuple):
-    """Sample: index of its task, position in the data, id."""
+    """Sample in a shard plan: index of the task, position in the data, and id."""
 
     task: int
     position: int
@@ -57,31 +57,31 @@ class PlannedSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedDocument:
-    """Document with all questions about it.
+    """Document with the samples that ask about it, and their prompts.
 
     Attributes:
-        places: its samples, in the data's order.
-        walks: their prompts; each belongs to a part of the run.
+        samples: samples on the document, in the data's order.
+        prefix_orders: prompts of the samples, by job.
     """
 
-    places: tuple[PlannedSample, ...]
-    walks: tuple[PrefixOrder, ...]
+    samples: tuple[PlannedSample, ...]
+    prefix_orders: tuple[PrefixOrder, ...]
 
 
 @dataclass(slots=True)
 class _DocumentBuilder:
-    places: dict[PlannedSample, None] = field(default_factory=dict)
-    walks: list[PrefixOrder] = field(default_factory=list)
+    samples: dict[PlannedSample, None] = field(default_factory=dict)
+    prefix_orders: list[PrefixOrder] = field(default_factory=list)
 
 
 Measure = Callable[[Sequence[PendingSample]], PrefixOrder]
-"""Function that returns the prompts of some samples, as they would be read together."""
+"""Function that returns the order of the prompts of samples that are read together."""
 
 
-def documents_in_tokens(
+def count_document_tokens(
     works: Sequence[Work], progress: Callable[[int, int], None] = ignore_progress
 ) -> list[PlannedDocument]:
-    """Count all prompts with the model's tokenizer, by document, in the data's order.
+    """Count the tokens of all prompts with the model's tokenizer, by document in the data's order.
 
     Raises:
         BundleError: a data file is damaged.
@@ -90,41 +90,41 @@ def documents_in_tokens(
     return _group_by_document(works, lambda items: _count_tokens(works, items, follow_limit), progress)
 
 
-def documents_in_characters(
-    agendas: Sequence[Agenda], progress: Callable[[int, int], None] = ignore_progress
+def estimate_document_tokens(
+    run_questions: Sequence[RunQuestions], progress: Callable[[int, int], None] = ignore_progress
 ) -> list[PlannedDocument]:
-    """Estimate tokens from characters, without a tokenizer or truncation; otherwise as ``documents_in_tokens``.
+    """Estimate the tokens of all prompts from characters, by document, without a tokenizer or truncation.
 
     Raises:
         BundleError: a data file is damaged.
     """
-    index = agendas[0].task_index
-    return _group_by_document(agendas, lambda items: _count_characters(agendas, items, index), progress)
+    index = run_questions[0].task_index
+    return _group_by_document(run_questions, lambda items: _count_characters(run_questions, items, index), progress)
 
 
 def _group_by_document(
-    agendas: Sequence[Agenda],
+    run_questions: Sequence[RunQuestions],
     measure: Measure,
     progress: Callable[[int, int], None],
 ) -> list[PlannedDocument]:
-    index = agendas[0].task_index
-    total = sum(agendas[0].samples_in(task) for task in agendas[0].tasks) * len(agendas)
+    index = run_questions[0].task_index
+    total = sum(run_questions[0].samples_in(task) for task in run_questions[0].tasks) * len(run_questions)
     shards_of: dict[str, _DocumentBuilder] = {}
     counted = 0
-    for job in make_jobs(agendas, [set() for _ in agendas], JobSize()):
+    for job in make_jobs(run_questions, [set() for _ in run_questions], JobSize()):
         parts: dict[str, list[PendingSample]] = {}
         for item in job:
-            parts.setdefault(agendas[item.run].document_key(item.sample), []).append(item)
+            parts.setdefault(run_questions[item.run].document_key(item.sample), []).append(item)
         for name, items in parts.items():
             growing = shards_of.setdefault(name, _DocumentBuilder())
             for item in items:
                 sample = item.sample
                 planned = PlannedSample(index[sample.benchmark, sample.task], item.position, sample.sample_id)
-                growing.places[planned] = None
-            growing.walks.append(measure(items))
+                growing.samples[planned] = None
+            growing.prefix_orders.append(measure(items))
             counted += len(items)
             progress(counted, total)
-    return [PlannedDocument(tuple(builder.places), tuple(builder.walks)) for builder in shards_of.values()]
+    return [PlannedDocument(tuple(builder.samples), tuple(builder.prefix_orders)) for builder in shards_of.values()]
 
 
 def _count_tokens(works: Sequence[Work], items: Sequence[PendingSample], follow_limit: int) -> PrefixOrder:
@@ -132,20 +132,20 @@ def _count_tokens(works: Sequence[Work], items: Sequence[PendingSample], follow_
     for item in items:
         counter.add(item)
     counter.end_job()
-    return counter.walks[0]
+    return counter.prefix_orders[0]
 
 
 def _count_characters(
-    agendas: Sequence[Agenda], items: Sequence[PendingSample], index: Mapping[tuple[str, str], int]
+    run_questions: Sequence[RunQuestions], items: Sequence[PendingSample], index: Mapping[tuple[str, str], int]
 ) -> PrefixOrder:
     rows: list[tuple[int, int, int, int]] = []
     for item in items:
-        agenda, sample = agendas[item.run], item.sample
-        prompt = agenda.benchmarks[sample.benchmark].prompt(agenda.bundle, sample, agenda.settings.mode(0), ())
+        questions, sample = run_questions[item.run], item.sample
+        prompt = questions.benchmarks[sample.benchmark].prompt(questions.bundle, sample, questions.settings.mode(0), ())
         per_token = _CHARACTERS_A_TOKEN.get(sample.language, 4.0)
         length = max(1, round(len(prompt.text) / per_token))
         shared = round(len(prompt.before + prompt.document) / per_token) if rows else 0
-        most = (agenda.settings.max_new_tokens or prompt.max_new_tokens) + (agenda.settings.thinking_tokens or 0)
+        most = (questions.settings.max_new_tokens or prompt.max_new_tokens) + (questions.settings.thinking_tokens or 0)
         task = index[sample.benchmark, sample.task]
         rows.append((task, length, min(shared, length), most))
         rows += [(task, length, length, most)] * (len(item.iterations) - 1)
@@ -156,14 +156,16 @@ def _count_characters(
 # Costs
 
 
-def cost_of(documents: Iterable[PlannedDocument], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
-    """Predict the cost of documents that are processed in this order, one after the other."""
-    walks = [walk for document in documents for walk in document.walks]
-    return estimate(RunPlan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
+def cost_of(
+    documents: Iterable[PlannedDocument], tasks: Sequence[str], costs: Costs, capacity: DecodeCapacity
+) -> float:
+    """Predict the cost of processing documents one after the other, in the given order."""
+    prefix_orders = [order for document in documents for order in document.prefix_orders]
+    return estimate(RunPlan([[TaskPlan(name) for name in tasks]], prefix_orders), costs, capacity).total_s
 
 
 def assign_items(costs: Sequence[float], shards: int) -> list[list[int]]:
-    """Assign items to shards: the most expensive first, each to the shard with the lowest cost so far.
+    """Assign items to shards, the most expensive item first, each to the shard with the lowest cost so far.
 
     Returns:
         Indices of each shard's items, ascending; the most expensive shard first, because schedulers start an array in
@@ -185,10 +187,10 @@ def assign_items(costs: Sequence[float], shards: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part of a run.
+    """Shard of a run: samples, with their predicted cost.
 
     Attributes:
-        cost: predicted, in the plan's unit.
+        cost: predicted cost in the plan's unit.
         samples: {task: {position: (sample id, its share of its document's cost)}}.
     """
 
@@ -197,7 +199,7 @@ class Shard:
 
     @property
     def selection(self) -> Selection:
-        return Selection({task: frozenset(places) for task, places in self.samples.items()})
+        return Selection({task: frozenset(positions) for task, positions in self.samples.items()})
 
     @property
     def size(self) -> int:
@@ -206,7 +208,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """All parts of a run.
+    """Shard plan: all shards of a run.
 
     Attributes:
         runs: names of the runs that are executed together.
@@ -225,7 +227,7 @@ class ShardPlan:
     def answer_count(self, shard: int) -> int:
         """Number of answers of a shard."""
         samples = self.shards[shard].samples
-        return len(self.runs) * sum(self.iterations[task] * len(places) for task, places in samples.items())
+        return len(self.runs) * sum(self.iterations[task] * len(positions) for task, positions in samples.items())
 
     def check(self, bundle_digest: str, tasks: Sequence[str]) -> None:
         """Raise UsageError if the plan was made for another bundle or other tasks."""
@@ -250,8 +252,8 @@ class ShardPlan:
                 {
                     "cost": shard.cost,
                     "samples": {
-                        task: [[position, *sample_cost] for position, sample_cost in places.items()]
-                        for task, places in shard.samples.items()
+                        task: [[position, *sample_cost] for position, sample_cost in positions.items()]
+                        for task, positions in shard.samples.items()
                     },
                 }
                 for shard in self.shards
@@ -270,10 +272,10 @@ def make_shards(
     *,
     processes: int = 1,
 ) -> tuple[Shard, ...]:
-    """Distribute documents among shards; fewer than requested if there are fewer documents.
+    """Distribute documents among at most ``shards`` shards, at most one per document.
 
     Args:
-        tasks: names, by the index in ``PlannedSample``.
+        tasks: names of the tasks, by the index in ``PlannedSample``.
         processes: number of processes that share a shard's documents. A document is read by a single process, so the
             most expensive document takes the same time with any number.
     """
@@ -281,9 +283,9 @@ def make_shards(
     for part in assign_items(costs, min(shards, len(documents))):
         samples: dict[str, dict[int, tuple[str, float]]] = {}
         for document in part:
-            places = documents[document].places
-            for planned in places:
-                share = costs[document] / len(places)
+            planned_samples = documents[document].samples
+            for planned in planned_samples:
+                share = costs[document] / len(planned_samples)
                 samples.setdefault(tasks[planned.task], {})[planned.position] = (planned.sample_id, share)
         sort_tasks = {task: dict(sorted(samples[task].items())) for task in tasks if task in samples}
         dear = [costs[document] for document in part]
@@ -310,8 +312,8 @@ def read_shards(path: Path) -> ShardPlan:
             Shard(
                 float(shard["cost"]),
                 {
-                    str(task): {int(position): (str(name), float(cost)) for position, name, cost in places}
-                    for task, places in shard["samples"].items()
+                    str(task): {int(position): (str(name), float(cost)) for position, name, cost in rows}
+                    for task, rows in shard["samples"].items()
                 },
             )
             for shard in data["shards"]
@@ -322,8 +324,8 @@ def read_shards(path: Path) -> ShardPlan:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
         raise UsageError(f"{path} is a damaged shard plan: {type(exc).__name__}: {exc}.") from exc
-    places = [position for shard in shards for samples in shard.samples.values() for position in samples]
-    if not all(0 <= position < _MAX_POSITION for position in places):
+    positions = [position for shard in shards for samples in shard.samples.values() for position in samples]
+    if not all(0 <= position < _MAX_POSITION for position in positions):
         raise UsageError(f"{path} is a damaged shard plan: positions of samples must be 0 to {_MAX_POSITION - 1}.")
     if unknown := {task for shard in shards for task in shard.samples} - set(iterations):
         raise UsageError(f"{path} is a damaged shard plan: no iterations of {', '.join(sorted(unknown))}.")
@@ -337,17 +339,17 @@ START_S = 10.0
 MOST_SHARDS = 1000
 """Slurm's default MaxArraySize is 1001."""
 SHARDS_PER_NODE, NODES = 4, 16
-"""For runs of unknown duration, and an unknown number of nodes."""
+"""Defaults for runs of unknown duration, and for an unknown number of nodes."""
 _BYTES_A_SECOND = 1e9
 _UNKNOWN_LOAD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTime:
-    """Time to load a model.
+    """Seconds to load a model, and how they are known.
 
     Attributes:
-        basis: origin of the figure, to follow it in a sentence: "measured here".
+        basis: origin of the duration, to follow it in a sentence: "measured here".
     """
 
     load_s: float
@@ -355,7 +357,7 @@ class LoadTime:
 
     @classmethod
     def from_size(cls, weights_bytes: int | None) -> Self:
-        """Estimate from the size of the weights, None if unknown."""
+        """Estimate the time to load a model from the size of the weights, if known."""
         if weights_bytes is None:
             return cls(_UNKNOWN_LOAD_S, "assumed, as neither its duration nor the size of the weights is known")
         return cls(weights_bytes / _BYTES_A_SECOND, "estimated from the size of the weights at 1 GB/s")
@@ -370,7 +372,7 @@ def choose_count(
         costs: predicted seconds of each document.
         load: None if the costs are not in seconds.
         processes: number of processes that share a shard's documents.
-        at_once: number of shards that run in parallel; 0 if unknown.
+        at_once: number of shards that run in parallel, or 0 if unknown.
     """
     if load is None:
         count = SHARDS_PER_NODE * (at_once or NODES)
@@ -392,7 +394,7 @@ def choose_count(
 
 
 def _count_of_long_shards(costs: Sequence[float], shortest: float) -> int:
-    """Maximum number of shards of at least this cost; 1 if the run costs less."""
+    """Maximum number of shards that cost at least ``shortest``, or 1 if the run costs less."""
     short = [cost for cost in costs if cost < shortest]
     count = min(MOST_SHARDS, len(costs) - len(short) + int(sum(short) / shortest))
     while count > 1:

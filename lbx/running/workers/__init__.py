@@ -1,1 +1,1 @@
-"""Worker processes that run the model for one writing process."""
+"""Worker processes that run the model for the process that writes the results file."""

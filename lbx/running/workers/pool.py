@@ -1,4 +1,4 @@
-"""Pool of worker processes for one writer: each loads the model, on its own cores or GPU.
+"""Pool of worker processes, which each load the model, on separate cores or GPUs.
 
 When a worker dies, its finished answers are kept and the rest of its job is asked again, prompt by prompt. A prompt
 that was the only one in progress at two deaths becomes a failed sample, and the run continues with a new worker.
@@ -48,13 +48,13 @@ _CUDA, _HIP, _ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBL
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A worker's part of the machine.
+class MachineShare:
+    """Share of the machine that a worker may use.
 
     Attributes:
-        cores: numbers of the CPUs that it may run on.
-        cpu_count: number of CPUs that it may use, fewer than ``cores`` under a quota.
-        gpus: {environment variable: its GPUs}; other variables stay unchanged.
+        cores: numbers of the CPUs that the worker may run on.
+        cpu_count: number of CPUs that the worker may use, fewer than ``cores`` under a quota.
+        gpus: {environment variable: GPUs}; other variables stay unchanged.
     """
 
     cores: tuple[int, ...]
@@ -63,35 +63,39 @@ class Share:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables that limit a process to its share."""
+        """Environment variables that limit a process to the share."""
         return {CPU_COUNT: str(self.cpu_count), **self.gpus}
 
 
-def share_out(workers: int) -> list[Share]:
-    """Divide this process's cores and GPUs among workers, with neighbours together so that each stays on a NUMA node.
+def divide_machine(workers: int) -> list[MachineShare]:
+    """Divide this process's cores and GPUs among workers, keeping each worker on a NUMA node if possible.
 
     With fewer cores or GPUs than workers, workers share them.
     """
     near, usable, lists = _cores_by_nearness(), range(usable_cpu_count()), _gpu_lists()
     return [
-        Share(
-            tuple(_part(near, number, workers)),
-            len(_part(usable, number, workers)),
-            {variable: ",".join(_part(gpus, number, workers)) for variable, gpus in lists.items() if len(gpus) > 1},
+        MachineShare(
+            tuple(_nth_slice(near, number, workers)),
+            len(_nth_slice(usable, number, workers)),
+            {
+                variable: ",".join(_nth_slice(gpus, number, workers))
+                for variable, gpus in lists.items()
+                if len(gpus) > 1
+            },
         )
         for number in range(workers)
     ]
 
 
-def _part(things: Sequence[T], number: int, parts: int) -> Sequence[T]:
-    """Return part ``number`` of nearly equal parts; a single item if there are fewer items than parts."""
-    if len(things) < parts:
-        return things[number % len(things) :][:1]
-    return things[len(things) * number // parts : len(things) * (number + 1) // parts]
+def _nth_slice(items: Sequence[T], number: int, count: int) -> Sequence[T]:
+    """Slice ``number`` of ``count`` nearly equal slices, or a single item if there are fewer items than slices."""
+    if len(items) < count:
+        return items[number % len(items) :][:1]
+    return items[len(items) * number // count : len(items) * (number + 1) // count]
 
 
 def _cores_by_nearness() -> list[int]:
-    """CPUs that this process may run on, by NUMA node, then by physical core."""
+    """Numbers of the CPUs that this process may run on, sorted by NUMA node, then by physical core."""
     node = {cpu: number for number, listed in _nodes() for cpu in listed}
     return sorted(bound_cpus(), key=lambda cpu: (node.get(cpu, 0), _physical_core(cpu), cpu))
 
@@ -111,7 +115,7 @@ def _cpu_list(text: str) -> list[int]:
 
 
 def _physical_core(cpu: int) -> int:
-    """First hardware thread of a core."""
+    """Number of the first hardware thread of the CPU's physical core."""
     try:
         return _cpu_list(read_input(_CPUS / f"cpu{cpu}/topology/thread_siblings_list", SMALL).decode())[0]
     except (OSError, ValueError, IndexError):
@@ -121,8 +125,8 @@ def _physical_core(cpu: int) -> int:
 def _gpu_lists() -> dict[str, list[str]]:
     """Return {environment variable: GPUs} of the lists to divide, without loading a GPU library.
 
-    Without CUDA_VISIBLE_DEVICES, the device files name NVIDIA's GPUs. ROCm reads HIP_VISIBLE_DEVICES, else CUDA's; both
-    are indices into the GPUs of ROCR_VISIBLE_DEVICES, which therefore stays unchanged with either of them.
+    Without CUDA_VISIBLE_DEVICES, the device files name NVIDIA's GPUs. ROCm reads HIP_VISIBLE_DEVICES, or else
+    CUDA_VISIBLE_DEVICES, as indices into the GPUs of ROCR_VISIBLE_DEVICES, which therefore stays unchanged with either.
     """
     cuda, hip, rocr = map(visible_gpus, (_CUDA, _HIP, _ROCR))
     devices = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
@@ -140,10 +144,10 @@ T = TypeVar("T")
 log = logging.getLogger("lbx")
 
 _MAX_DEATHS = 4
-"""Consecutive deaths, without an answer in between, that cannot be caused by a single prompt."""
+"""Number of consecutive deaths, without an answer in between, that a single prompt cannot cause."""
 
 _DEATHS_OF_PROMPT = 2
-"""Deaths after which a prompt that was in progress by itself is considered their cause; one death may be chance."""
+"""Number of deaths after which the only prompt in progress is considered the cause; a single death may be chance."""
 
 _PATIENCE_S = 10.0
 
@@ -159,12 +163,13 @@ main()
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A process and its state.
+    """Worker process with its state.
 
     Attributes:
-        job: current job; None if idle.
-        remaining: {index of the item: iterations without an answer}.
-        asking: (index, iteration) that a careful worker last reported to be in progress.
+        job: current job, or None if idle.
+        remaining: {index of the item in the job: iterations without an answer}.
+        one_by_one: whether the worker asks one prompt at a time and reports each.
+        current_prompt: (index, iteration) that a worker last reported to be in progress.
     """
 
     number: int
@@ -172,28 +177,28 @@ class _Worker:
     pipe: Connection
     ready: bool = False
     job: Job | None = None
-    careful: bool = False
+    one_by_one: bool = False
     remaining: dict[int, set[int]] = field(default_factory=dict)
-    asking: tuple[int, int] | None = None
+    current_prompt: tuple[int, int] | None = None
 
-    def assign(self, job: Job, *, careful: bool) -> None:
-        self.job, self.careful, self.asking = job, careful, None
+    def assign(self, job: Job, *, one_by_one: bool) -> None:
+        self.job, self.one_by_one, self.current_prompt = job, one_by_one, None
         self.remaining = {index: set(item.iterations) for index, item in enumerate(job)}
-        self.pipe.send(AskJob(job, careful))
+        self.pipe.send(AskJob(job, one_by_one))
 
     def remaining_items(self) -> list[PendingSample]:
         items = enumerate(self.job or ())
         return [item.with_iterations(self.remaining[index]) for index, item in items if self.remaining[index]]
 
     def end(self) -> int:
-        """Stop the process; returns its exit code as in ``subprocess``."""
+        """Kill the process, and return the exit code as in ``subprocess``."""
         self.pipe.close()
         self.process.kill()
         return self.process.wait()
 
 
 class WorkerPool:
-    """Worker processes. Use it as a context manager.
+    """Asker that distributes jobs to worker processes. Use as a context manager.
 
     Args:
         prepare: loads the model in each worker.
@@ -205,7 +210,7 @@ class WorkerPool:
 
     def __init__(self, prepare: Prepare, size: int) -> None:
         self._prepare = prepare
-        self._shares = share_out(size)
+        self._shares = divide_machine(size)
         self._workers: list[_Worker] = []
         self._retries: deque[Job] = deque()
         self._deaths = 0
@@ -234,11 +239,11 @@ class WorkerPool:
         return [worker.process.pid for worker in self._workers]
 
     def call(self, function: Callable[[Sequence[Work]], T]) -> T:
-        """Call a function with the works in one of the workers and return its result.
+        """Call a function with the works in a worker process, and return the result.
 
         Raises:
             LbxError: raised by the function.
-            BackendError: the call kills one worker after the other.
+            BackendError: the call kills worker after worker.
         """
         while True:
             worker = next((candidate for candidate in self._workers if candidate.ready), self._workers[0])
@@ -266,7 +271,7 @@ class WorkerPool:
 
         Raises:
             LbxError: a worker cannot continue, for example because a model server is gone.
-            BackendError: workers die one after the other.
+            BackendError: worker after worker dies.
         """
         more = True
         while True:
@@ -274,13 +279,13 @@ class WorkerPool:
                 if not worker.ready or worker.job is not None:
                     continue
                 if self._retries:
-                    self._assign(worker, self._retries.popleft(), careful=True)
+                    self._assign(worker, self._retries.popleft(), one_by_one=True)
                 elif more:
                     job = next(jobs, None)
                     if job is None:
                         more = False
                     else:
-                        self._assign(worker, job, careful=False)
+                        self._assign(worker, job, one_by_one=False)
             busy = [worker for worker in self._workers if worker.job is not None]
             loading = [worker for worker in self._workers if not worker.ready]
             if not busy and not self._retries and not more:
@@ -329,7 +334,7 @@ class WorkerPool:
         self._loaded_workers.add(worker.number)
 
     def _refuse_other_model(self, rows: Sequence[RunRow]) -> None:
-        """Ensure that all answers of a run come from one model, computed in one way."""
+        """Raise BackendError if a worker's model or options differ from those of the first worker."""
         for mine, other in zip(self.rows, rows, strict=True):
             if names := differing_keys(mine.settings, other.settings):
                 theirs, here = other.settings, mine.settings
@@ -347,9 +352,9 @@ class WorkerPool:
             "library, load the model in this process: remove --workers and pass --debug.",
         )
 
-    def _assign(self, worker: _Worker, job: Job, *, careful: bool) -> None:
+    def _assign(self, worker: _Worker, job: Job, *, one_by_one: bool) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # the rest of its job is requeued when its pipe is read
-            worker.assign(job, careful=careful)
+            worker.assign(job, one_by_one=one_by_one)
 
     def _handle_message(
         self, worker: _Worker, on_tokens: Callable[[int], None]
@@ -369,7 +374,7 @@ class WorkerPool:
             case TokensComputed(tokens=tokens):
                 on_tokens(tokens)
             case PromptStarted(index=index, iteration=iteration):
-                worker.asking = (index, iteration)
+                worker.current_prompt = (index, iteration)
             case AnswerReady(index=index, row=row):
                 worker.remaining[index].discard(row.iteration)
                 self._deaths = 0
@@ -382,15 +387,15 @@ class WorkerPool:
                 self._dismiss(worker, f"could not load the model: {error.cause}")
 
     def _replace_dead(self, worker: _Worker) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        how = _describe_exit(worker.end())
+        ending = _describe_exit(worker.end())
         if worker.number not in self._loaded_workers and len(self._workers) > 1:
-            self._dismiss(worker, f"{how} while loading the model")  # memory may not suffice for all copies
+            self._dismiss(worker, f"{ending} while loading the model")  # memory may not suffice for all copies
             return
         self._workers.remove(worker)
         self._deaths += 1
         remaining = worker.remaining_items()
-        if worker.job and worker.careful and worker.asking is not None:
-            index, iteration = worker.asking
+        if worker.job and worker.one_by_one and worker.current_prompt is not None:
+            index, iteration = worker.current_prompt
             item = worker.job[index]
             suspect = (item.run, item.sample.key._replace(iteration=iteration))
             if iteration in worker.remaining[index]:
@@ -398,19 +403,19 @@ class WorkerPool:
                 if self._suspects[suspect] == _DEATHS_OF_PROMPT:
                     worker.remaining[index].discard(iteration)
                     remaining = worker.remaining_items()
-                    yield item, self._failed_row(item, iteration, how)
+                    yield item, self._failed_row(item, iteration, ending)
         if self._deaths >= _MAX_DEATHS:
             raise BackendError(
-                f"Worker processes keep dying: {self._deaths} without an answer in between; the last one {how}.",
+                f"Worker processes keep dying: {self._deaths} without an answer in between; the last one {ending}.",
                 fix=_FIX,
             )
         if remaining:
             self._retries.append(remaining)
-        log.info(f"Worker {worker.number + 1} {how}. Starting a new one; no answer is lost.")
+        log.info(f"Worker {worker.number + 1} {ending}. Starting a new one; no answer is lost.")
         self._start(worker.number)
 
-    def _failed_row(self, item: PendingSample, iteration: int, how: str) -> GenerationRow:
-        error = BackendError(f"The worker process {how} during this prompt.", fix=_FIX)
+    def _failed_row(self, item: PendingSample, iteration: int, ending: str) -> GenerationRow:
+        error = BackendError(f"The worker process {ending} during this prompt.", fix=_FIX)
         return GenerationRow(
             self.rows[item.run].run_id,
             *item.sample.key._replace(iteration=iteration),
@@ -418,11 +423,11 @@ class WorkerPool:
             error_type=type(error).__name__,
         )
 
-    def _dismiss(self, worker: _Worker, why: str) -> None:
-        """Continue without a worker that never became ready."""
+    def _dismiss(self, worker: _Worker, reason: str) -> None:
+        """Remove a worker that never became ready, and log the reason."""
         worker.end()
         self._workers.remove(worker)
-        log.info(f"Worker {worker.number + 1} {why}. The run continues with {len(self._workers)}.")
+        log.info(f"Worker {worker.number + 1} {reason}. The run continues with {len(self._workers)}.")
 
 
 _FIX = (
@@ -438,7 +443,7 @@ def _receive(pipe: Connection) -> Any:
 
 
 def _describe_exit(code: int) -> str:
-    """Describe an exit code in words that end a sentence."""
+    """Describe an exit code of a process, as the end of a sentence."""
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         return f"was killed ({name})"

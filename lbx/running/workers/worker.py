@@ -1,6 +1,6 @@
-"""Worker process: runs jobs with a loaded model, without a results file.
+"""Main program of a worker process, which runs jobs with a loaded model.
 
-It communicates through one pipe with the writing process, and ends when that process ends for any reason.
+A worker communicates through one pipe with the process that writes the results file, and ends when that process ends.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ REPORT_INTERVAL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ModelLoaded:
-    """The model is loaded."""
+    """Message of a worker: the model is loaded."""
 
     rows: tuple[RunRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AskJob:
-    """Job for a worker. ``careful`` asks one prompt at a time, announcing each first."""
+    """Message to a worker: run a job. With ``one_by_one``, ask one prompt at a time, and announce each."""
 
     job: Job
-    careful: bool
+    one_by_one: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CallFunction:
-    """Call of a function with the works; the worker returns its result."""
+    """Message to a worker: call a function with the works, and return the result."""
 
     function: Callable[[Sequence[Work]], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PromptStarted:
-    """A careful worker begins this item."""
+    """Message of a worker that asks one by one: it begins the item at ``index``."""
 
     index: int
     iteration: int
@@ -55,7 +55,7 @@ class PromptStarted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReady:
-    """Answer to the item with this index."""
+    """Message of a worker: the answer to the item at ``index``."""
 
     index: int
     row: GenerationRow
@@ -63,14 +63,14 @@ class AnswerReady:
 
 @dataclass(frozen=True, slots=True)
 class TokensComputed:
-    """Tokens computed since the last message of this kind."""
+    """Message of a worker: number of tokens computed since the last such message."""
 
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """The job or call is finished."""
+    """Message of a worker: the job or call is finished."""
 
     result: Any = None
 
@@ -82,13 +82,13 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed:
-    """The worker cannot continue."""
+    """Message of a worker: it cannot continue."""
 
     error: LbxError
 
 
 def main() -> None:
-    """Run a worker process. Arguments: the parent's process id, the pipe's file descriptor, its cores, its number.
+    """Run a worker process. Arguments: the parent's process id, the pipe's file descriptor, cores, worker number.
 
     All workers load the same model, so only worker 0 logs notes about it.
     """
@@ -128,27 +128,27 @@ class _PipeHandler(logging.Handler):
 
 
 def _answer(pipe: Connection, works: Sequence[Work], message: AskJob) -> None:
-    teller = _TokenReporter(pipe)
-    if message.careful:
+    reporter = _TokenReporter(pipe)
+    if message.one_by_one:
         for index, item in enumerate(message.job):
             for iteration in item.iterations:
                 pipe.send(PromptStarted(index, iteration))
-                _ask(pipe, works, [item.with_iterations({iteration})], teller, first=index)
+                _ask(pipe, works, [item.with_iterations({iteration})], reporter, first=index)
     else:
-        _ask(pipe, works, message.job, teller, first=0)
-    teller.report()
+        _ask(pipe, works, message.job, reporter, first=0)
+    reporter.report()
     pipe.send(JobDone())
 
 
 def _ask(
-    pipe: Connection, works: Sequence[Work], job: Sequence[PendingSample], teller: _TokenReporter, *, first: int
+    pipe: Connection, works: Sequence[Work], job: Sequence[PendingSample], reporter: _TokenReporter, *, first: int
 ) -> None:
-    for index, row in answer_job(works, job, on_tokens=teller.count):
+    for index, row in answer_job(works, job, on_tokens=reporter.count):
         pipe.send(AnswerReady(first + index, row))
 
 
 class _TokenReporter:
-    """Sends ``TokensComputed`` a few times per second."""
+    """Reporter that sends ``TokensComputed`` a few times per second."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

@@ -1,8 +1,9 @@
-"""Compiled kernel for attention, linear layers and whole decoder layers on x86-64 CPUs. Imported only with torch.
+"""Compiled kernel for attention, linear layers and whole decoder layers on x86-64 CPUs. Imports torch.
 
-It is optional: it is compiled when lbx is installed, if the machine has a C++ compiler (kernel.cpp). Without it, torch
-computes everything. A library ends with the SHA-256 of its sources and of all its bytes before (.ci/build_kernel.py):
-one of another version would read other arguments, and a truncated one would kill the process that loads it.
+The kernel is optional: it is compiled when lbx is installed, if the machine has a C++ compiler (kernel.cpp). Without
+it, torch computes everything. A library ends with the SHA-256 of its sources and of all its bytes before
+(.ci/build_kernel.py): a library of another version would read other arguments, and a truncated library would kill the
+process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 from lbx.base.inputs import SMALL, read_input
 
 if TYPE_CHECKING:
-    from lbx.engine.cell_table import CellPart
+    from lbx.engine.cell_table import AttentionSegment
 
 _AVX2 = ("avx2", "fma3", "f16c", "bmi", "bmi2", "lzcnt")
 _AVX512 = (*_AVX2, "avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
@@ -61,7 +62,7 @@ LayerArgument = _structure(
 )
 LayoutArgument = _structure("LayoutArgument", {"parts": ctypes.POINTER(PartArgument), "count": _NUMBER})
 KernelSeconds = _structure("KernelSeconds", _fields(ctypes.c_double, "attention products other"))
-"""Clock seconds of decoder layers by kind of work."""
+"""Clock seconds of decoder layers, by type of work."""
 DecoderArguments = _structure(
     "DecoderArguments",
     _fields(_POINTER, "hidden normalized queries new_keys new_values attended gated cosines sines cells")
@@ -98,7 +99,7 @@ class PanelWeight(NamedTuple):
         return self.numbers.shape[1] * self.numbers.shape[3]
 
     def to_dense(self) -> torch.Tensor:
-        """The weight of shape (outputs, inputs)."""
+        """Copy the weight to a tensor of shape (outputs, inputs)."""
         return self.numbers.transpose(1, 2).reshape(-1, self.inputs)[: self.outputs].contiguous()
 
     def rows(self, indices: torch.Tensor) -> torch.Tensor:
@@ -115,13 +116,13 @@ def _pointer(tensor: torch.Tensor | None) -> int | None:
 
 
 class Kernel:
-    """One compiled variant.
+    """Compiled variant of the kernel, loaded.
 
     Args:
-        dtypes: number formats that it computes; others are left to torch.
+        dtypes: number formats that the kernel computes; torch computes others.
 
     Attributes:
-        seconds: ``KernelSeconds`` to which ``decode`` adds its own; None: it does not measure.
+        seconds: ``KernelSeconds`` that ``decode`` adds its times to, or None to measure none.
 
     Raises:
         OSError: the file is damaged, belongs to another version of lbx, or does not load.
@@ -156,7 +157,7 @@ class Kernel:
         self._decode = {dtype: decode for dtype, (_, _, decode) in quick.items()}
 
     def can_attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
-        """Whether the kernel supports these tensors."""
+        """Whether the kernel computes attention over tensors of these types and shapes."""
         # Subclasses of a tensor may have no numbers in memory.
         return (
             query.dtype in self._attend
@@ -179,7 +180,7 @@ class Kernel:
         layout: Any,
         scale: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Attention of tokens over cells, and the log-sum-exp of the scores.
+        """Compute attention of tokens over cells, and the log-sum-exps of the scores.
 
         Args:
             query: shape (1, heads, tokens, size).
@@ -206,7 +207,7 @@ class Kernel:
         return outputs, sums
 
     def can_multiply(self, weight: torch.Tensor) -> bool:
-        """Whether the kernel computes a linear layer with this weight of shape (outputs, inputs)."""
+        """Whether the kernel computes a linear layer with a weight of shape (outputs, inputs)."""
         return weight.dtype in self._multiply and weight.shape[1] % self._steps[weight.dtype] == 0
 
     def pack(self, weight: torch.Tensor) -> PanelWeight:
@@ -220,7 +221,7 @@ class Kernel:
         return PanelWeight(panels, outputs)
 
     def multiply(self, rows: torch.Tensor, weight: PanelWeight, bias: torch.Tensor | None) -> torch.Tensor:
-        """Outputs of a linear layer, shape (..., outputs), from rows of shape (..., inputs)."""
+        """Compute a linear layer: outputs of shape (..., outputs) from rows of shape (..., inputs)."""
         rows = rows.contiguous()
         outputs = rows.new_empty((*rows.shape[:-1], weight.outputs))
         count, threads = rows.numel() // weight.inputs, torch.get_num_threads()
@@ -240,8 +241,8 @@ class Kernel:
             raise MemoryError("There is too little memory for the model's layers.")
 
 
-def make_layout(parts: Sequence[CellPart]) -> Any:
-    """A ``LayoutArgument`` of the parts of a pass; it keeps the arrays alive that it points to."""
+def make_layout(parts: Sequence[AttentionSegment]) -> Any:
+    """Make the ``LayoutArgument`` of a pass's segments, which keeps the arrays alive that it points to."""
     arguments = (PartArgument * len(parts))()
     arrays = []
     for argument, part in zip(arguments, parts, strict=True):
@@ -263,13 +264,13 @@ def make_layout(parts: Sequence[CellPart]) -> Any:
 
 
 def kernel_file(variant: str) -> Path:
-    """Compiled variant; it may not exist."""
+    """Path of a compiled variant, which may not exist."""
     return _FOLDER / f"kernel.{variant}.so"
 
 
 @cache
 def find_kernel() -> tuple[str, Kernel] | None:
-    """Fastest compiled variant that this processor supports, and its name; None if there is none."""
+    """Find the fastest compiled variant that this processor supports, with its name, or None without one."""
     present = torch.cpu.get_capabilities()
     # torch's own kernels multiply bfloat16 with AMX, which has several times the rate of AVX-512.
     dtypes = [dtype for dtype in _DTYPES if dtype != torch.bfloat16 or not present.get("amx_bf16")]
@@ -283,12 +284,12 @@ def find_kernel() -> tuple[str, Kernel] | None:
 
 
 def unused_kernels() -> Mapping[str, str]:
-    """Compiled variants for this processor that cannot be used: {file name: reason}."""
+    """Return {file name: reason} of the compiled variants for this processor that cannot be used."""
     find_kernel()
     return _unused_kernels
 
 
 def kernel_name() -> str:
-    """Variant of the kernel that computes on this CPU, or "torch"."""
+    """Name of the kernel's variant that computes on this CPU, or "torch"."""
     found = find_kernel()
     return found[0] if found else "torch"

@@ -1,7 +1,7 @@
-"""Sequences with a cache each, for models without shareable cells. Imported only with transformers.
+"""Sequences with separate caches, for models without shareable cells. Imports transformers.
 
-The fallback of ``lbx.backends.hf.check``: a fork copies the whole cache, because it may not be possible to cut it back
-to an earlier token. Tensors that are only ever appended to are shared by the copies.
+The fallback of ``lbx.backends.hf.check``: a fork copies the whole cache, because cutting a cache back to an earlier
+token may not be possible. Tensors that are only ever appended to are shared by the copies.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from lbx.engine.model import (
     NO_CROSS_ATTENTION,
     NO_LIMIT,
     ONE_BY_ONE_LIMIT,
-    Extend,
     MemoryFullError,
     MemoryTraits,
-    check_items,
-    check_number,
+    SequenceExtension,
+    check_extensions,
+    check_sequence,
 )
 
 if TYPE_CHECKING:
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 SEQUENCES = 8
 _APPEND_ONLY_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
-"""Layers that only append, so that copies can share their tensors."""
+"""Types of cache layers that only append, so that copies can share tensors."""
 
 
 class HfCopies:
-    """Sequences of one model (``lbx.engine.model.SequenceMemory``), computed one after the other.
+    """Sequence memory (``lbx.engine.model.SequenceMemory``) that computes sequences one after the other.
 
     Args:
-        max_cells: tokens of all sequences together; shared prefixes count for each.
+        max_cells: number of tokens of all sequences together, with shared prefixes counted for each sequence.
         max_step: tokens per pass.
-        pieces: whether a sequence can be extended by several tokens in one pass.
-        single_reason: why prompts cannot share prefixes, a clause; None if they can.
-        name: the model's, for messages.
+        takes_chunks: whether a sequence can be extended by several tokens in one pass.
+        single_reason: why prompts cannot share prefixes, a clause, or None if they can.
+        name: name of the model in messages.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class HfCopies:
         *,
         max_cells: int,
         max_step: int,
-        pieces: bool = True,
+        takes_chunks: bool = True,
         single_reason: str | None = None,
         name: str = "the model",
     ) -> None:
         self._model = model
         self._forward = Forward(model)
-        self._pieces = pieces
+        self._takes_chunks = takes_chunks
         self._name = name
         self.max_sequences = 2 if single_reason else SEQUENCES
         self.traits = MemoryTraits(
@@ -68,7 +68,7 @@ class HfCopies:
             forks_anywhere=False,
             trunks=self.max_sequences - 1,  # copies for further answers cost memory without saving time
             copies=True,
-            follow_limit=NEVER_EXTENDS if single_reason else NO_LIMIT if pieces else ONE_BY_ONE_LIMIT,
+            follow_limit=NEVER_EXTENDS if single_reason else NO_LIMIT if takes_chunks else ONE_BY_ONE_LIMIT,
             long_from=long_from(model) or NO_LIMIT,
             single_reason=single_reason,
         )
@@ -81,15 +81,15 @@ class HfCopies:
         return sum(len(tokens) for _, tokens in self._sequences.values())
 
     def fit(self, cells: int) -> None:
-        """No effect: caches grow on demand."""
+        """Ignore the call: caches grow on demand."""
 
     def length(self, sequence: int) -> int:
-        check_number(sequence, self.max_sequences)
+        check_sequence(sequence, self.max_sequences)
         return len(self._sequences[sequence][1]) if sequence in self._sequences else 0
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for number in (source, *targets):
-            check_number(number, self.max_sequences)
+            check_sequence(number, self.max_sequences)
         if source in targets:
             raise ValueError(f"sequence {source} is forked onto itself")
         if length != self.length(source):
@@ -103,7 +103,7 @@ class HfCopies:
                 self._sequences[target] = (_copy_cache(cache), tokens.copy())
 
     def drop(self, sequence: int) -> None:
-        check_number(sequence, self.max_sequences)
+        check_sequence(sequence, self.max_sequences)
         self._sequences.pop(sequence, None)
 
     def close(self) -> None:
@@ -111,8 +111,8 @@ class HfCopies:
         self._sequences.clear()
         self._model = self._forward = None  # type: ignore[assignment]
 
-    def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
-        tokens = check_items(items, self.max_sequences, self.max_step)
+    def extend(self, items: Sequence[SequenceExtension]) -> list[Logits | None]:
+        tokens = check_extensions(items, self.max_sequences, self.max_step)
         if not items:
             return []
         if self._model is None:
@@ -124,7 +124,7 @@ class HfCopies:
                 fix="Raise kv_cells in the model card's [options].",
             )
         try:
-            return [self._grow(item) for item in items]
+            return [self._extend(item) for item in items]
         except BaseException as exc:  # also an interruption, after which only some layers have the new tokens
             for item in items:
                 self.drop(item.sequence)
@@ -136,20 +136,20 @@ class HfCopies:
                 ) from exc
             raise
 
-    def _grow(self, item: Extend) -> Logits | None:
-        cache, tokens = self._sequences.get(item.sequence) or (make_cache(self._model.config), [])
+    def _extend(self, extension: SequenceExtension) -> Logits | None:
+        cache, tokens = self._sequences.get(extension.sequence) or (make_cache(self._model.config), [])
         n_cached = len(tokens)
-        tokens.extend(item.tokens)
+        tokens.extend(extension.tokens)
         if 0 < n_cached <= self.traits.long_from < len(tokens):  # ``generate`` computes all tokens again here, too
             cache, n_cached = make_cache(self._model.config), 0
         if self._by_length and not n_cached:
             reset_rope_lengths(self._model)
-        step = len(tokens) if self._pieces or not n_cached else 1
+        step = len(tokens) if self._takes_chunks or not n_cached else 1
         logits = None
         for at in range(n_cached, len(tokens), step):
             logits = self._forward(tokens[at : at + step], cache, at)
-        self._sequences[item.sequence] = (cache, tokens)
-        if not item.wants_logits or logits is None:
+        self._sequences[extension.sequence] = (cache, tokens)
+        if not extension.wants_logits or logits is None:
             return None
         row: Logits = logits[0, -1].float().cpu().numpy()
         return row

@@ -1,4 +1,4 @@
-"""KV cells and recurrent states of many sequences of a transformers model. Imported only with transformers.
+"""Store of the KV cells and recurrent states of many sequences of a transformers model. Imports transformers.
 
 Keys and values of all sequences are in one store of cells. A recurrent state cannot be cut back to an earlier token.
 The states of sequences that grow in the same pass are a batch in the cache's layers as long as the same sequences grow;
@@ -33,7 +33,7 @@ class Pass:
     """Cells that one pass of the model writes and attends to.
 
     Attributes:
-        capacity: cells that every layer must have.
+        capacity: number of cells that every layer must provide.
         high_water: number of leading cells that have ever been used.
         write_slots: cells of the new tokens: a slice, or indices of shape (tokens,).
         visible_cells: cells given to attention: a slice, or indices of shape (columns,).
@@ -97,7 +97,7 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
         return keys, values
 
     def make_room(self) -> None:
-        """Grow to the capacity of the current pass, and initialise the cells that it may cover."""
+        """Grow to the capacity of the current pass, and initialise the cells that the pass may attend to."""
         current = self._store.current_pass
         self.keys = _with_capacity(self.keys, self._initialised_cells, current.capacity)
         self.values = _with_capacity(self.values, self._initialised_cells, current.capacity)
@@ -108,7 +108,7 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
             self._initialised_cells = current.high_water
 
     def get_seq_length(self) -> int | torch.Tensor:
-        """Number of visible tokens before this pass."""
+        """Number of visible tokens before the current pass."""
         return self._store.current_pass.position_offset
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -119,7 +119,7 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
 
 
 class CellsAndStates(CellLayer, LinearAttentionAndFullAttentionLayer):  # type: ignore[misc]  # as above
-    """A layer that has both attention and a recurrent state."""
+    """Cache of a layer with both attention and a recurrent state."""
 
     def __init__(self, store: CellStore, window: AttentionWindow | None, states: int) -> None:
         LinearAttentionLayer.__init__(self, states)
@@ -136,7 +136,7 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
     Layers with a sliding window keep every cell, so that sequences can fork anywhere.
 
     Raises:
-        ValueError: the model has layers of another kind.
+        ValueError: the model contains layers of an unsupported type.
     """
 
     def __init__(self, config: Any) -> None:
@@ -157,18 +157,18 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
 
     @property
     def states(self) -> list[LinearAttentionLayer]:
-        """Layers with a recurrent state for each sequence of the pass."""
+        """Cache layers with a recurrent state for each sequence of the pass."""
         return [layer for layer in self.layers if isinstance(layer, LinearAttentionLayer)]
 
     @property
     def layouts(self) -> list[Layout | None]:
-        """Layout of this pass in each layer."""
+        """Attention layout of the current pass in each layer, or None for layers without attention."""
         layouts = self.current_pass.layouts
         return [layouts.get(layer.window) if isinstance(layer, CellLayer) else None for layer in self.layers]
 
     @property
     def cell_bytes(self) -> int:
-        """Size of a cell in all layers together; 0 before the first pass."""
+        """Size of a cell in bytes, over all layers, or 0 before the first pass."""
         return sum(
             states.element_size() * states.shape[1] * states.shape[3]
             for layer in self.cell_layers
@@ -184,7 +184,7 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
 
 
 def _replace_layer(layer: Any, store: CellStore, is_chunked: bool) -> Any:
-    """Replacement for a layer of transformers' own cache."""
+    """Make the cache layer that replaces a layer of transformers' own cache."""
     kind, size = type(layer), getattr(layer, "sliding_window", None)
     window = AttentionWindow(size, is_chunked) if size else None
     if kind in (DynamicLayer, DynamicSlidingWindowLayer):
@@ -226,12 +226,12 @@ class States:
 
     @property
     def bytes(self) -> int:
-        """Size of one sequence's state; 0 before the first pass."""
+        """Size of the recurrent state of one sequence in bytes, or 0 before the first pass."""
         tensors = (tensor for layer in self._layers for tensor in _tensors_of(layer) if tensor is not None)
         return sum(tensor.nbytes // len(tensor) for tensor in tensors)
 
     def begin(self, sequences: list[int]) -> None:
-        """Load the states of these sequences, or of a new sequence, into the layers in this order."""
+        """Load the states of ``sequences``, in this order, into the layers; a new sequence starts with none."""
         if sequences == self._active:
             return
         states = [self._state(sequence) for sequence in sequences]
@@ -258,7 +258,7 @@ class States:
         self._active = [None if number == sequence else number for number in self._active]
 
     def _state(self, sequence: int) -> _State:
-        """State of a sequence, a view if it is active; empty for a new sequence."""
+        """State of a sequence: a view if the sequence is active, empty for a new sequence."""
         if sequence not in self._active:
             return self._waiting.get(sequence, [])
         at = self._active.index(sequence)
@@ -276,7 +276,7 @@ def _clone(state: _State) -> _State:
 
 
 def _set_states(layer: LinearAttentionLayer, rows: Sequence[Sequence[torch.Tensor | None]]) -> None:
-    """Load states into a layer, or reset it if there are none."""
+    """Load states into a cache layer, or reset the layer if there are none."""
     number = layer.number_of_states
     LinearAttentionLayer.__init__(layer, number)
     if not rows:

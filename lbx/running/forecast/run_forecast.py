@@ -1,6 +1,6 @@
-"""Forecast of a run before its first sample: tokens, memory, time, and their description in sentences.
+"""Forecast of a run before the first sample: tokens, memory, time, and sentences that describe them.
 
-Memory is free memory, memory that the model needs, and memory used by the processes of the run.
+The memory part measures free memory, the memory that a model needs, and the memory used by the processes of the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import SubprocessError, find_tool, run_tool
 from lbx.base.records import SampleKey
 from lbx.base.resources import available_memory, visible_gpus
-from lbx.base.units import duration, format_count, size
+from lbx.base.units import format_count, format_duration, format_size
 from lbx.engine.model import NO_LIMIT, BackendInfo
 from lbx.running.forecast.estimate import USUAL_S, Costs, TimeEstimate, calibrate, decode_capacity_of, estimate
 from lbx.running.forecast.run_plan import RunPlan, TaskPlan, ignore_progress, make_plan
@@ -29,7 +29,7 @@ _QUERY_S = 10.0
 
 
 class GpuMemory(NamedTuple):
-    """Bytes of all GPUs of this process together."""
+    """Memory of all GPUs of this process together, in bytes."""
 
     used: int
     total: int
@@ -42,11 +42,11 @@ class MemoryFit:
     Attributes:
         device: "RAM", "GPU memory" or "RAM and GPU memory".
         weights_bytes, kv_bytes_per_token: see ``BackendInfo``.
-        kv_cells: see ``BackendInfo``, or the cells of ``windows`` if these are more.
+        kv_cells: see ``BackendInfo``, or the number of cells in ``windows`` if larger.
         windows: number of context windows that copies of sequences may fill, if questions cannot share cells.
         copies: number of worker processes, each with its own cache.
-        weights_copies: number of copies of the weights; 1 if the processes map the same file.
-        available_bytes: free memory before the model was loaded; None if unknown.
+        weights_copies: number of copies of the weights, or 1 if the processes map the same file.
+        available_bytes: free memory before the model was loaded, or None if unknown.
     """
 
     device: str
@@ -61,26 +61,26 @@ class MemoryFit:
 
     @property
     def kv_bytes(self) -> int | None:
-        """Total cache size of all copies."""
+        """Total size of the KV caches of all processes, or None if unknown."""
         return None if self.kv_bytes_per_token is None else self.kv_bytes_per_token * self.kv_cells * self.copies
 
     @property
     def fits(self) -> bool | None:
-        """Whether the model fits into the free memory; None if unknown."""
+        """Whether the model fits into the free memory, or None if unknown."""
         if self.kv_bytes is None or self.weights_bytes is None or self.available_bytes is None:
             return None
         return self.weights_bytes * self.weights_copies + self.kv_bytes <= self.available_bytes
 
     @property
     def window_that_fits(self) -> int | None:
-        """Largest context window that fits, in whole thousands of tokens; None if unknown.
+        """Largest context window that fits, in multiples of 1024 tokens, or None if unknown.
 
-        0 if the weights by themselves are too large.
+        0 if the weights alone are too large.
         """
         if self.fits is None or not self.kv_bytes_per_token:
             return None
-        room = (self.available_bytes or 0) - (self.weights_bytes or 0) * self.weights_copies
-        tokens = max(0, room // (self.kv_bytes_per_token * self.copies * self.windows))
+        free_bytes = (self.available_bytes or 0) - (self.weights_bytes or 0) * self.weights_copies
+        tokens = max(0, free_bytes // (self.kv_bytes_per_token * self.copies * self.windows))
         return tokens // 1024 * 1024 if tokens >= 1024 else tokens
 
     def to_json(self) -> dict[str, Any]:
@@ -89,10 +89,10 @@ class MemoryFit:
 
 
 def memory_fit(info: BackendInfo, free: FreeMemory, *, workers: int = 0, cells: int = 0) -> MemoryFit:
-    """Compare a loaded model with the memory that was free before.
+    """Compare the memory needs of a loaded model with the memory that was free before.
 
     Args:
-        cells: tokens of all copies of sequences together; 0 without copies.
+        cells: tokens of all copies of sequences together, or 0 without copies.
     """
     copies = max(1, workers)
     device, available = "RAM", free.ram
@@ -129,7 +129,7 @@ def _nvidia_smi() -> str | None:
 
 
 def gpu_memory() -> GpuMemory | None:
-    """Memory by the driver's own tool, without a CUDA library; None without the tool or a GPU."""
+    """GPU memory as reported by nvidia-smi, which needs no CUDA library, or None without nvidia-smi or a GPU."""
     program = _nvidia_smi()
     if program is None:
         return None
@@ -148,7 +148,7 @@ def gpu_memory() -> GpuMemory | None:
 
 
 def memory_in_use(workers: Sequence[int] = ()) -> int:
-    """Bytes of this process and its workers. Pages of files, such as mapped weights, count once."""
+    """Bytes of memory that this process and its workers use. Pages of files, such as mapped weights, count once."""
     private = shared = 0
     for process in ("self", *map(str, workers)):
         with contextlib.suppress(OSError, ValueError):  # a worker may have died
@@ -159,7 +159,7 @@ def memory_in_use(workers: Sequence[int] = ()) -> int:
 
 
 def _resident_bytes(process: str) -> tuple[int, int]:
-    """Bytes of a process's private memory and of its file pages."""
+    """Return the bytes of a process's private memory and of its file pages."""
     private = of_files = 0
     for line in read_input(_PROC / process / "status", SMALL).decode("ascii", "replace").splitlines():
         name, _, value = line.partition(":")
@@ -175,13 +175,13 @@ def peak_memory() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """Forecast of a plan.
+class Forecast:
+    """Forecast of a run: token counts, memory and time.
 
     Attributes:
-        time: None if the model's speed is unknown.
-        in_characters: token counts are numbers of characters, because there is no tokenizer.
-        sharing_problem: reason why prompts share no computation, as a clause; None if they do.
+        time: estimated time, or None if the model's speed is unknown.
+        in_characters: whether token counts are numbers of characters, because the model has no tokenizer here.
+        sharing_problem: reason why prompts share no computation, as a clause, or None if prompts share prefixes.
         dtype: number format of the computation, if the backend offers a choice.
         questions: number of samples and documents of each task.
     """
@@ -220,7 +220,7 @@ class Outlook:
         }
 
 
-def make_outlook(
+def make_forecast(
     works: Sequence[Work],
     *,
     free: FreeMemory,
@@ -231,16 +231,16 @@ def make_outlook(
     least_s: float = USUAL_S,
     progress: Callable[[int, int], None] = ignore_progress,
     measuring: Callable[[int, int], None] = ignore_progress,
-) -> Outlook:
-    """Count a run's tokens and estimate its time. A ``functools.partial`` of this can be called in a worker process.
+) -> Forecast:
+    """Make the forecast of runs: count tokens and estimate the time. Can be called in a worker process, as a partial.
 
     Args:
-        works: of the runs that are executed together.
+        works: works of the runs that are executed together.
         free: free memory before the model was loaded.
         finished_keys: answered samples of each run.
         workers: processes that share the work; 0 means only this process.
         session_costs: costs from earlier sessions. Without them, or if they do not cover this plan, costs are measured.
-        measure: False measures no costs.
+        measure: whether to measure costs that ``session_costs`` do not cover.
         least_s: see ``calibrate``.
         progress: receives the number of counted samples and their total.
         measuring: receives the progress of the calibration.
@@ -253,8 +253,8 @@ def make_outlook(
     total = sum(work_of_run.total for work_of_run in works)
     batching = work.settings.batching
     computing = measure or session_costs is not None  # otherwise avoid calls that make the model compute
-    room = decode_capacity_of(work.backend, batching=batching) if computing else None
-    follow_limit = room.follow_limit if room else NO_LIMIT
+    capacity = decode_capacity_of(work.backend, batching=batching) if computing else None
+    follow_limit = capacity.follow_limit if capacity else NO_LIMIT
     plan = make_plan(works, finished_keys, JobSize.for_workers(workers, total), progress, follow_limit=follow_limit)
     costs = session_costs
     if measure and not (session_costs and session_costs.covers(plan.total)):
@@ -265,13 +265,13 @@ def make_outlook(
             )
     info = work.backend.info
     time = None
-    if costs is not None and room is not None and plan.total.samples:
+    if costs is not None and capacity is not None and plan.total.samples:
         # Sessions include tokenizing and cover all workers; a calibration covers the model in one process.
         other_s, processes = (0.0, 1) if costs is session_costs else (plan.seconds, max(1, workers))
-        time = estimate(plan, costs, room, other_s, processes=processes)
-    return Outlook(
+        time = estimate(plan, costs, capacity, other_s, processes=processes)
+    return Forecast(
         plan.runs,
-        memory_fit(info, free, workers=workers, cells=room.copied_cells if room else 0),
+        memory_fit(info, free, workers=workers, cells=capacity.copied_cells if capacity else 0),
         time,
         plan.seconds,
         in_characters=not info.counts_tokens,
@@ -282,21 +282,21 @@ def make_outlook(
     )
 
 
-def summary_lines(outlook: Outlook) -> list[str]:
-    total, memory, time = outlook.total, outlook.memory, outlook.time
+def summary_lines(forecast: Forecast) -> list[str]:
+    total, memory, time = forecast.total, forecast.memory, forecast.time
     if not total.samples:
         return ["All prompts already have answers."]
-    tokens = "characters" if outlook.in_characters else "tokens"
+    tokens = "characters" if forecast.in_characters else "tokens"
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [
         f"{format_count(total.samples, 'prompt')}, {total.prompt_tokens:,} {tokens} in all, "
         f"{total.distinct_tokens:,} of them distinct ({total.shared_factor:.1f} times shared); "
         f"{', '.join(spoilt) or 'none truncated'}"
     ]
-    lines += sharing_lines(outlook)
+    lines += sharing_lines(forecast)
     if memory.weights_bytes is not None:
         lines.append(memory_line(memory))
-    served = time is None and outlook.backend == "endpoint"
+    served = time is None and forecast.backend == "endpoint"
     lines.append(_SERVED_TIME if served else time_line(time))
     return lines
 
@@ -304,45 +304,46 @@ def summary_lines(outlook: Outlook) -> list[str]:
 _SERVED_TIME = "Time: unknown, because a server's speed is not measured; a run estimates it from the first answers"
 
 
-def sort_by_time(outlooks: Sequence[Outlook]) -> list[tuple[Outlook, TimeEstimate]]:
+def sort_by_time(forecasts: Sequence[Forecast]) -> list[tuple[Forecast, TimeEstimate]]:
     """Sort forecasts with a known time, fastest first."""
-    timed = [(outlook, outlook.time) for outlook in outlooks if outlook.time is not None]
-    return sorted(timed, key=lambda outlook: outlook[1].total_s)
+    timed = [(forecast, forecast.time) for forecast in forecasts if forecast.time is not None]
+    return sorted(timed, key=lambda forecast: forecast[1].total_s)
 
 
-def display_name(outlook: Outlook) -> str:
-    """Model, backend and number format: "smollm2 on hf in bfloat16"."""
-    return f"{outlook.model} on {outlook.backend}" + (f" in {outlook.dtype}" if outlook.dtype else "")
+def display_name(forecast: Forecast) -> str:
+    """Name of a forecast's model, backend and number format: "smollm2 on hf in bfloat16"."""
+    return f"{forecast.model} on {forecast.backend}" + (f" in {forecast.dtype}" if forecast.dtype else "")
 
 
-def comparison_line(outlooks: Sequence[Outlook]) -> str:
-    ordered = sort_by_time(outlooks)
+def comparison_line(forecasts: Sequence[Forecast]) -> str:
+    ordered = sort_by_time(forecasts)
     if len(ordered) < 2:
         return "Fastest here: unknown (fewer than two models have a measured speed)."
     (best, best_time), *slower = ordered
-    ratios = ((outlook, f"{time.total_s / best_time.total_s:.1f}") for outlook, time in slower)
+    ratios = ((forecast, f"{time.total_s / best_time.total_s:.1f}") for forecast, time in slower)
     comparisons = (
-        f"{'' if ratio == '1.0' else f'{ratio} times '}as fast as {display_name(outlook)}" for outlook, ratio in ratios
+        f"{'' if ratio == '1.0' else f'{ratio} times '}as fast as {display_name(forecast)}"
+        for forecast, ratio in ratios
     )
     return f"Fastest here: {display_name(best)}, {', '.join(comparisons)}"
 
 
-def sharing_lines(outlook: Outlook) -> list[str]:
-    """Lines with the reason if prompts that share a document do not share its computation."""
-    return [f"Every prompt is computed from its start: {outlook.sharing_problem}"] if outlook.sharing_problem else []
+def sharing_lines(forecast: Forecast) -> list[str]:
+    """Line on why prompts share no computation, as a list that is empty if they do."""
+    return [f"Every prompt is computed from its start: {forecast.sharing_problem}"] if forecast.sharing_problem else []
 
 
 def memory_line(memory: MemoryFit) -> str:
-    parts = [f"weights {size(memory.weights_bytes)}{_copies_text(memory.weights_copies)}"]
+    parts = [f"weights {format_size(memory.weights_bytes)}{_copies_text(memory.weights_copies)}"]
     if memory.kv_bytes is None or memory.kv_bytes_per_token is None:
         tokens = f"; {memory.kv_cells:,} tokens{_windows_text(memory.windows)}" if memory.windows > 1 else ""
         parts.append(f"KV cache unknown (its size differs between the layers of this model{tokens})")
     else:
         parts.append(
-            f"KV cache {size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "
+            f"KV cache {format_size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "
             f"{memory.kv_cells:,} tokens{_windows_text(memory.windows)}{_copies_text(memory.copies)})"
         )
-    parts.append(f"free {memory.device} {size(memory.available_bytes)}")
+    parts.append(f"free {memory.device} {format_size(memory.available_bytes)}")
     verdict = {True: "fits", False: "does not fit", None: "may or may not fit"}[memory.fits]
     if memory.fits is False:
         window = memory.window_that_fits
@@ -361,9 +362,10 @@ def _copies_text(copies: int) -> str:
 def time_line(time: TimeEstimate | None) -> str:
     if time is None:
         return "Time: unknown"
-    other = f", tokenizing {duration(time.other_s)}" if time.other_s >= 1 else ""
+    other = f", tokenizing {format_duration(time.other_s)}" if time.other_s >= 1 else ""
     tokens = sum(time.answer_tokens.values())
     return (
-        f"Time: about {duration(time.total_s)} (reading {time.computed_tokens:,} tokens {duration(time.prefill_s)}, "
-        f"{tokens:,} tokens of answers {duration(time.decode_s)}{other}), by {time.basis}"
+        f"Time: about {format_duration(time.total_s)} (reading {time.computed_tokens:,} tokens "
+        f"{format_duration(time.prefill_s)}, {tokens:,} tokens of answers {format_duration(time.decode_s)}{other}), "
+        f"by {time.basis}"
     )

@@ -1,4 +1,4 @@
-"""Execute a run into a results file: checks, questions, scores."""
+"""Execution of a run into a results file: checks, questions, scores."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ from lbx.results.read.runs import find_run
 from lbx.results.whole.changes import score_with
 from lbx.results.whole.commit_copies import open_copy
 from lbx.running.answering import Asker, LocalAsker
-from lbx.running.forecast.outlook import FreeMemory
-from lbx.running.jobs import Agenda, JobSize
-from lbx.running.models import card_of, embedding_servers, finder_for, server_of
+from lbx.running.forecast.run_forecast import FreeMemory
+from lbx.running.jobs import JobSize, RunQuestions
+from lbx.running.models import embedding_servers, make_finder, resolve_card, server_address
+from lbx.running.monitor import ProgressTracker, RunMonitor, log_path, record_sessions
 from lbx.running.offline import offline
 from lbx.running.plan import forecast_run
 from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve
@@ -45,7 +46,6 @@ from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.running.retrieving import StoredChunks, retrieve_all
 from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.running.sharding import shard_of
-from lbx.running.watching import RunMeter, RunMonitor, log_path, record_sessions
 from lbx.running.workers.pool import WorkerPool
 
 if TYPE_CHECKING:
@@ -68,19 +68,19 @@ def run(
     shard: tuple[ShardPlan, int] | None = None,
     scratch: str | os.PathLike[str] | None = None,
 ) -> dict[str, Outcome]:
-    """Run every sample through a model and write answers and scores to one file. The same call again continues.
+    """Run every sample through a model, and write answers and scores to one file. The same call again continues.
 
     Uses no network except the address of a card with ``backend = "endpoint"``.
 
     Args:
-        results: the results file; created if missing.
+        results: the results file, created if missing.
         listener: receives progress.
         retry_failed: retry samples that failed in an earlier session.
         retry_empty: retry samples with an empty answer.
         plan: count tokens and estimate the time before the first sample.
         hash_bundle: hash every file of the bundle first.
         log_file: receives a line per minute; None: the path of the results file with ``.log`` appended.
-        shard: a plan made by ``deal``, and the number of the shard to run.
+        shard: a shard plan (``lbx.running.sharding.plan_shards``), and the number of the shard to run.
         scratch: a folder on a local disk: write there, and copy each commit to ``results``.
 
     Returns:
@@ -96,11 +96,11 @@ def run(
     disk = None if scratch is None else Path(scratch)
     with _open_output(output, disk) as (path, after_commit):
         bundle = Bundle(Path(spec.bundle))
-        card = card_of(spec, bundle)
+        card = resolve_card(spec, bundle)
         served = _make_server(spec, card, output)
-        address = served.address if served else server_of(card)
+        address = served.address if served else server_address(card)
         checked = check_unchanged(
-            bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total), hashes=hash_bundle
+            bundle.root, lambda stage, _item, done, total: listener.on_count(stage, done, total), hashes=hash_bundle
         )
         logged_to = log_path(output, None if log_file is None else Path(log_file))
         with served or nullcontext(), offline(address, *embedding_servers(spec, bundle)) as network:
@@ -118,7 +118,7 @@ def run(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
             free = FreeMemory.measure() if plan else None  # before the model is loaded
-            _report_cpus(resolved, cpu_times)
+            _log_cpu_limits(resolved, cpu_times)
             began = time.monotonic()
             asker = open_asker(resolved, served)
             load_s = time.monotonic() - began
@@ -137,7 +137,7 @@ def run(
 
 @contextmanager
 def _open_output(output: Path, scratch: Path | None) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
-    """Yield the path to write to and the callback after each commit (``lbx.results.whole.commit_copies``)."""
+    """Yield the path to write to, and the callback after each commit, which updates the copy for ``scratch``."""
     if output.parent.is_dir() and (leftovers := remove_leftovers(output.resolve())):
         log.info(f"Removed leftover files of killed processes: {', '.join(map(str, leftovers))}")
     if scratch is None:
@@ -157,7 +157,7 @@ def open_asker(run: ResolvedRun, server: ModelServer | None = None) -> Asker:
         server: the model's server, which is started.
 
     Raises:
-        LbxError: it cannot be loaded.
+        LbxError: the model cannot be loaded.
     """
     if server:
         server.start()
@@ -167,10 +167,10 @@ def open_asker(run: ResolvedRun, server: ModelServer | None = None) -> Asker:
 
 
 def _make_server(spec: RunSpec, card: ModelCard, output: Path) -> ModelServer | None:
-    """Make the server that the spec starts; None without one.
+    """Make the server that the spec starts, or None without one.
 
     Raises:
-        UsageError: its program does not exist, or its port is in use.
+        UsageError: the server's program does not exist, or the port is in use.
     """
     if spec.serve is None:
         return None
@@ -181,8 +181,8 @@ def _make_server(spec: RunSpec, card: ModelCard, output: Path) -> ModelServer | 
     return ModelServer(command, card.options_as(EndpointOptions), log_file, spec.serve_timeout_s)
 
 
-def _report_cpus(run: ResolvedRun, since: CpuTimes) -> None:
-    """Log limits and other processes that slow down a model that computes here."""
+def _log_cpu_limits(run: ResolvedRun, since: CpuTimes) -> None:
+    """Log CPU limits, and other processes that slow down a model that computes on this machine."""
     if run.server and not run.server_settings:
         return
     for text in (describe_cpu_limit(), describe_neighbours(since.busy_cpus(CpuTimes.measure()))):
@@ -203,7 +203,7 @@ def _ask(
     log_file: Path,
     load_s: float,
 ) -> dict[str, Outcome]:
-    """Ask the remaining samples, after a forecast if ``free`` (memory before the model was loaded) is given.
+    """Ask the remaining samples, after a forecast if ``free`` (free memory before loading the model) is given.
 
     Args:
         facts: returns facts for the session's row at its end.
@@ -217,8 +217,8 @@ def _ask(
     ]
     done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in rows]
     run_ids = [row.run_id for row in rows]
-    agendas = run.agendas
-    total = sum(agenda.total for agenda in agendas)
+    run_questions = run.run_questions
+    total = sum(questions.total for questions in run_questions)
     with record_end_status(store, run_ids):
         log.info(f"Bundle unchanged, checked by {run.bundle_check}.")
         for row in rows:
@@ -227,16 +227,16 @@ def _ask(
                     f"The judge {row.model} is of the same model family as {', '.join(family)}: judges prefer answers "
                     "like their own. Reports mark this; use another judge as well."
                 )
-        for run_id, agenda in zip(run_ids, agendas, strict=True):
-            log.info(f"{run_id}: {_describe_size(agenda)}; {run.network}")
-        outlook = forecast_run(store, asker, done, free, workers=workers, listener=listener) if free else None
+        for run_id, questions in zip(run_ids, run_questions, strict=True):
+            log.info(f"{run_id}: {_describe_size(questions)}; {run.network}")
+        forecast = forecast_run(store, asker, done, free, workers=workers, listener=listener) if free else None
         first = run.tasks[0].full_name if run.tasks else ""
-        watch = RunMonitor(RunMeter(outlook, total), listener, log_file, first, lambda: asker.process_ids)
+        watch = RunMonitor(ProgressTracker(forecast, total), listener, log_file, first, lambda: asker.process_ids)
         counts = list(map(len, done))
         with record_sessions(
             store,
             rows,
-            outlook,
+            forecast,
             watch,
             answer_counts=counts,
             workers=workers,
@@ -248,20 +248,20 @@ def _ask(
                 for line in phases.take_table():
                     log.info(line)
             size = JobSize.for_workers(workers, total)
-            outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()
-        _warn_of_no_reasoning(agendas, outcomes)
+            outcomes = Runner(run_ids, run_questions, store, done, watch, asker, size).run()
+        _warn_of_no_reasoning(run_questions, outcomes)
     return dict(zip(run_ids, outcomes, strict=True))
 
 
 def _run_names(store: Store, row: RunRow, *, judges: bool) -> list[str]:
-    """Generated names of an unnamed run, and runs that ``lbx score --bundle`` moved to another bundle."""
+    """Candidate names of an unnamed run: generated names, and runs that ``lbx score --bundle`` moved."""
     moved = store.query("SELECT run_id FROM runs WHERE rescorings IS NOT NULL ORDER BY ALL").rows
     return [*generated_names(row, judges=judges), *(name for (name,) in moved)]
 
 
-def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]) -> None:
-    for agenda, outcome in zip(agendas, outcomes, strict=True):
-        if agenda.settings.thinks and outcome.answered and not outcome.reasoned:
+def _warn_of_no_reasoning(run_questions: Sequence[RunQuestions], outcomes: Sequence[Outcome]) -> None:
+    for questions, outcome in zip(run_questions, outcomes, strict=True):
+        if questions.settings.thinks and outcome.answered and not outcome.reasoned:
             log.warning(
                 f"None of {format_count(outcome.answered, 'answer')} contains reasoning, although the run enables "
                 "it. The model does not reason, or it uses unknown reasoning tags. Inspect the answers with `lbx "
@@ -269,19 +269,19 @@ def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]
             )
 
 
-def _describe_size(agenda: Agenda) -> str:
-    """Describe the size of an agenda: "3 of 269 samples of 1 task, 9 answers"."""
-    n_asked, n_all = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
+def _describe_size(questions: RunQuestions) -> str:
+    """Describe the number of questions: "3 of 269 samples of 1 task, 9 answers"."""
+    n_asked, n_all = (sum(map(count, questions.tasks)) for count in (questions.samples_in, lambda task: task.samples))
     of = f" of {n_all:,}" if n_asked < n_all else ""
-    tasks = format_count(len(agenda.tasks), "task")
-    prompts = f", {agenda.total:,} answers" if agenda.total > n_asked else ""
+    tasks = format_count(len(questions.tasks), "task")
+    prompts = f", {questions.total:,} answers" if questions.total > n_asked else ""
     samples = "sample" if n_all == 1 else "samples"
     return f"{n_asked:,}{of} {samples} of {tasks}{prompts}"
 
 
 def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
-    """Return the run with all its chunks found, before a language model takes the memory."""
-    finder = finder_for(run.spec, run.bundle, run.tasks)
+    """Copy of the run with retrieved chunks, all found before a language model takes the memory."""
+    finder = make_finder(run.spec, run.bundle, run.tasks)
     if finder is None:
         return run
     try:
@@ -289,7 +289,7 @@ def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
             selected = [(run.benchmarks[task.benchmark], task) for task in run.tasks]
 
             def progress(task: str, count: int, total: int) -> None:
-                listener.counted(f"Retrieving chunks for {task}", count, total, "questions")
+                listener.on_count(f"Retrieving chunks for {task}", count, total, "questions")
 
             retrieve_all(store, finder, run.bundle, selected, selection=run.selection, progress=progress)
             return run.with_retriever(finder, StoredChunks(store, finder.name))
@@ -298,11 +298,11 @@ def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
 
 
 def _check_embedding(run: ResolvedRun, path: Path) -> None:
-    """Check the embedding model early; otherwise it would fail after hours of answers.
+    """Check the embedding model early, so that it does not fail after hours of answers.
 
     Raises:
-        UsageError: no task needs an embedding model, or the name belongs to another kind of model.
-        BackendError: its weights or its library are missing.
+        UsageError: no task needs an embedding model, or the name belongs to a model of another type.
+        BackendError: the weights or the library of the embedding model are missing.
     """
     if run.spec.embedding is None:
         return

@@ -1,4 +1,4 @@
-"""Progress of a run: speed, memory, log, and its sessions in the results file."""
+"""Monitoring of a run: progress, speed, memory, log file, and the sessions in the results file."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from lbx.base.outputs import open_append
 from lbx.base.visible import one_line
 from lbx.results import GenerationRow, RunRow, SessionRow, Store
 from lbx.results.file.sessions import LOAD_S, next_session, store_sessions
-from lbx.running.forecast.outlook import Outlook, gpu_memory, memory_in_use, peak_memory
+from lbx.running.forecast.run_forecast import Forecast, gpu_memory, memory_in_use, peak_memory
 from lbx.running.forecast.run_plan import sum_plans
 
 RATE_S = 60.0
-"""Time span for the rate of tokens per second."""
+"""Time span over which the rate of tokens per second is measured."""
 _TRUST_SHARE = 0.05
 _MOST_TRUST_S = 60.0
-"""An estimate outweighs measurements for ``_TRUST_SHARE`` of its time, at most for this many seconds."""
+"""An estimate outweighs measurements for ``_TRUST_SHARE`` of the estimated time, at most for ``_MOST_TRUST_S``."""
 _FEW_ANSWERS = 4
 
 
 @dataclass(slots=True)
 class RunCounts:
-    """Counts of one run; several runs may be executed together."""
+    """Counts of one run in this session."""
 
     answered: int = 0
     failed: int = 0
@@ -65,42 +65,43 @@ class _TaskProgress:
 
     @property
     def remaining_tokens(self) -> float:
-        """Expected tokens of the remaining answers, from the mean length so far."""
+        """Expected number of tokens of the remaining answers, from the mean length so far."""
         expected = self.planned_tokens / self.planned_answers if self.planned_answers else 0.0
         mean = self.tokens / self.answer_count if self.answer_count >= _FEW_ANSWERS else expected
         return max(0, self.planned_answers - self.answer_count) * mean
 
 
-class RunMeter:
-    """Compares a run's progress with its plan. One thread may count while another one reads.
+class ProgressTracker:
+    """Tracker of a run's progress, compared with the forecast. One thread may count while another reads.
 
     Args:
-        outlook: without token counts (None, or counts of characters), progress is measured in samples.
+        forecast: forecast of the run. Without token counts (None, or counts of characters), progress is measured in
+            samples.
         samples: total samples, including samples of earlier sessions.
-        clock: seconds, as ``time.monotonic``.
+        clock: clock in seconds, such as ``time.monotonic``.
     """
 
-    def __init__(self, outlook: Outlook | None, samples: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, forecast: Forecast | None, samples: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.samples = samples
         self.existing_samples = 0
         self.finished_samples = 0
         self._reported_tokens = 0
         self._answered_tokens = 0
         self.runs: dict[str, RunCounts] = {}
-        self._outlook = outlook = None if outlook is None or outlook.in_characters else outlook
+        self._forecast = forecast = None if forecast is None or forecast.in_characters else forecast
         self._clock = clock
         self._start = clock()
         self._rate_window: deque[tuple[float, int]] = deque([(self._start, 0)])
         self._tasks: dict[str, _TaskProgress] = {}
-        if outlook is not None:
-            answers = outlook.time.answer_tokens if outlook.time else {}
+        if forecast is not None:
+            answers = forecast.time.answer_tokens if forecast.time else {}
             self._tasks = {
                 task.task: _TaskProgress(task.samples, answers.get(task.task, task.new_tokens))
-                for task in outlook.tasks
+                for task in forecast.tasks
             }
 
     def count_sample(self, row: GenerationRow | None) -> None:
-        """Count a sample; None if it was finished before."""
+        """Count a finished sample by its row, or, for None, a sample that was finished in an earlier session."""
         if row is None:
             self.existing_samples += 1
             return
@@ -118,7 +119,7 @@ class RunMeter:
 
     @property
     def computed_tokens(self) -> int:
-        """Computed tokens of prompts and answers; at least the tokens of the finished answers."""
+        """Number of computed tokens of prompts and answers, at least those of the finished answers."""
         return max(self._reported_tokens, sum(run.computed_tokens for run in list(self.runs.values())))
 
     @property
@@ -127,11 +128,11 @@ class RunMeter:
 
     @property
     def planned_prompt_tokens(self) -> int | None:
-        return None if self._outlook is None else self._outlook.total.prompt_tokens
+        return None if self._forecast is None else self._forecast.total.prompt_tokens
 
     @property
     def prompt_tokens(self) -> int:
-        """Number of tokens in answered prompts; of a question with two prompts only the first counts, as in plans."""
+        """Number of tokens in answered prompts. Of a question with two prompts, only the first counts, as in plans."""
         return self._answered_tokens
 
     @property
@@ -144,7 +145,7 @@ class RunMeter:
         return min(1.0, self.finished_samples / remaining) if remaining > 0 else 1.0
 
     def tokens_per_s(self) -> float:
-        """Tokens computed per second during the last minute."""
+        """Number of tokens computed per second during the last minute."""
         now = self._clock()
         while len(self._rate_window) > 1 and now - self._rate_window[1][0] >= RATE_S:
             self._rate_window.popleft()
@@ -154,7 +155,7 @@ class RunMeter:
         return (self.computed_tokens - before) / (now - then) if now > then else 0.0
 
     def left_s(self) -> float | None:
-        """Estimate the seconds to the end from the rest of the forecast and the speed so far; None if unknown."""
+        """Estimated seconds to the end, from the rest of the forecast and the speed so far, or None if unknown."""
         elapsed = self.elapsed_s
         done, remaining, estimated = self._work()
         if remaining <= 0:
@@ -169,20 +170,20 @@ class RunMeter:
 
         Without an estimate, work is in tokens or samples and the estimate is 0.
         """
-        if self._outlook is None:
+        if self._forecast is None:
             return (
                 float(self.finished_samples),
                 float(self.samples - self.existing_samples - self.finished_samples),
                 0.0,
             )
-        expected = self._outlook.time
+        expected = self._forecast.time
         outputs = sum(run.output_tokens for run in list(self.runs.values()))
         left_outputs = sum(task.remaining_tokens for task in self._tasks.values())
         prompts = max(0, self.computed_tokens - outputs)
         if expected is None:
             return (
                 float(self.computed_tokens),
-                max(0, self._outlook.total.distinct_tokens - prompts) + left_outputs,
+                max(0, self._forecast.total.distinct_tokens - prompts) + left_outputs,
                 0.0,
             )
         left_prompts = max(0, expected.computed_tokens - prompts)
@@ -201,7 +202,7 @@ _GPU_TICKS = 30
 
 
 def log_path(output: Path, log: Path | None) -> Path:
-    """Return the path of a run's log: the given one, or the results file's path with ``.log`` appended.
+    """Path of a run's log: the given path, or the results file's path with ``.log`` appended.
 
     Raises:
         UsageError: the log cannot be written.
@@ -229,7 +230,7 @@ def log_path(output: Path, log: Path | None) -> Path:
 def record_sessions(
     store: Store,
     rows: Sequence[RunRow],
-    outlook: Outlook | None,
+    forecast: Forecast | None,
     watch: RunMonitor,
     *,
     answer_counts: Sequence[int],
@@ -238,21 +239,21 @@ def record_sessions(
     facts: Callable[[], Mapping[str, Any]] = dict,
     load_s: float,
 ) -> Iterator[None]:
-    """Record sessions of the runs. They are written at the start, so that killed sessions are recorded, too.
+    """Record the sessions of runs. Rows are written at the start, so that killed sessions are recorded, too.
 
     Args:
-        rows: of the runs that are executed together.
-        outlook: None without a forecast.
+        rows: rows of the runs that are executed together.
+        forecast: forecast of the runs, or None.
         answer_counts: number of existing answers of each run.
-        workers: as ``RunSpec.workers``.
-        facts: returns facts for ``hardware`` at the end.
-        load_s: time to load the model.
+        workers: see ``RunSpec.workers``.
+        facts: function that returns facts for ``hardware`` at the end.
+        load_s: seconds that loading the model took.
 
     Raises:
         StoreError: the results file cannot be written.
     """
     now, loading = datetime.now(UTC), {LOAD_S: round(load_s, 1)}
-    begun = [_new_session(row, next_session(store, row.run_id), workers, outlook, run) for run, row in enumerate(rows)]
+    begun = [_new_session(row, next_session(store, row.run_id), workers, forecast, run) for run, row in enumerate(rows)]
     begun = [
         dataclasses.replace(row, spec=spec, started_at=now, done_before=count, hardware={**row.hardware, **loading})
         for row, count in zip(begun, answer_counts, strict=True)
@@ -264,7 +265,7 @@ def record_sessions(
         rows = [dataclasses.replace(row, hardware={**row.hardware, **facts()}) for row in begun]
         finished_sessions: list[SessionRow] = []
         for row in rows:
-            sums = dataclasses.asdict(watch.meter.runs.get(row.run_id, RunCounts()))
+            sums = dataclasses.asdict(watch.tracker.runs.get(row.run_id, RunCounts()))
             if unknown := sums.pop("unknown"):
                 sums |= dict.fromkeys([*unknown, "computed_tokens"])
             finished_sessions.append(
@@ -273,7 +274,7 @@ def record_sessions(
                     **sums,
                     status=status,
                     finished_at=datetime.now(UTC),
-                    wall_s=watch.meter.elapsed_s,
+                    wall_s=watch.tracker.elapsed_s,
                     peak_memory_bytes=peak,
                 )
             )
@@ -290,24 +291,24 @@ def record_sessions(
 
 
 class RunMonitor:
-    """Measures a run, updating its listener every second and its log file every minute.
+    """Monitor of a run, which updates a listener every second and a log file every minute.
 
-    A separate thread does so, because the model may compute for a long time between answers.
+    The updates come from a separate thread, because the model may compute for a long time between answers.
 
     Args:
         log: path of the log file; None disables it.
-        workers: returns the process ids of workers that have loaded the model.
+        workers: function that returns the process ids of workers that have loaded the model.
     """
 
     def __init__(
         self,
-        meter: RunMeter,
+        tracker: ProgressTracker,
         listener: Listener,
         log: Path | None = None,
         task: str = "",
         workers: Callable[[], Sequence[int]] = tuple,
     ) -> None:
-        self.meter = meter
+        self.tracker = tracker
         self.peak_bytes = 0
         self._listener = listener
         self._log = log
@@ -330,24 +331,24 @@ class RunMonitor:
         self._report(is_final=True, to_log=True)
 
     def count_sample(self, row: GenerationRow | None) -> None:
-        self.meter.count_sample(row)
+        self.tracker.count_sample(row)
         if row is not None:
             self._task = f"{row.benchmark}/{row.task}"
 
     def count_tokens(self, tokens: int) -> None:
-        self.meter.count_tokens(tokens)
+        self.tracker.count_tokens(tokens)
 
     def progress(self, *, is_final: bool = False) -> RunProgress:
-        meter = self.meter
+        tracker = self.tracker
         return RunProgress(
-            over=meter.finished_samples,
-            samples=meter.samples - meter.existing_samples,
-            failed=sum(run.failed for run in list(meter.runs.values())),
-            fraction=meter.fraction,
-            prompt_tokens=meter.prompt_tokens,
-            planned_prompt_tokens=meter.planned_prompt_tokens,
-            tokens_per_s=meter.tokens_per_s(),
-            left_s=meter.left_s(),
+            n_finished=tracker.finished_samples,
+            samples=tracker.samples - tracker.existing_samples,
+            failed=sum(run.failed for run in list(tracker.runs.values())),
+            fraction=tracker.fraction,
+            prompt_tokens=tracker.prompt_tokens,
+            planned_prompt_tokens=tracker.planned_prompt_tokens,
+            tokens_per_s=tracker.tokens_per_s(),
+            left_s=tracker.left_s(),
             memory_bytes=self._memory,
             gpu_bytes=self._gpu,
             task=self._task,
@@ -373,27 +374,27 @@ class RunMonitor:
 
     def _report(self, *, is_final: bool, to_log: bool) -> None:
         progress = self.progress(is_final=is_final)
-        self._listener.progress(progress)
+        self._listener.on_progress(progress)
         if to_log and self._log is not None:
             # Failure to write the log does not end the run.
             with contextlib.suppress(OSError), open_append(self._log) as file:
                 file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {one_line(str(progress))}\n".encode())
 
 
-def _new_session(row: RunRow, session: int, workers: int, outlook: Outlook | None, run: int) -> SessionRow:
+def _new_session(row: RunRow, session: int, workers: int, forecast: Forecast | None, run: int) -> SessionRow:
     begun = SessionRow(row.run_id, session, workers, row.hardware)
-    if outlook is None:
+    if forecast is None:
         return begun
-    plan = sum_plans(row.run_id, outlook.runs[run])
-    time = outlook.time
-    expected = sum(time.answer_tokens.values()) if time else outlook.total.new_tokens
+    plan = sum_plans(row.run_id, forecast.runs[run])
+    time = forecast.time
+    expected = sum(time.answer_tokens.values()) if time else forecast.total.new_tokens
     return dataclasses.replace(
         begun,
         planned_samples=plan.samples,
         to_ask=plan.samples + plan.refused,
         planned_prompt_tokens=plan.prompt_tokens,
         planned_distinct_tokens=plan.distinct_tokens,
-        planned_new_tokens=expected * plan.new_tokens // max(1, outlook.total.new_tokens),
+        planned_new_tokens=expected * plan.new_tokens // max(1, forecast.total.new_tokens),
         estimated_s=time.total_s if time else None,
         estimate_basis=time.basis if time else None,
     )

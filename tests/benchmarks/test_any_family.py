@@ -142,7 +142,7 @@ def test_a_bundle_without_data_or_prompts(family: str, make_bundle: MakeBundle) 
     assert caught.value.command == f"lbx bundle {benchmark.data.recipe}"
     (sample,) = benchmark.samples(with_rows(make_bundle, family, data.row), data.task)
     if family != "longbench_pro":  # whose prompts are its questions
-        with pytest.raises(NoDataError, match="official settings") as caught:
+        with pytest.raises(NoDataError, match="official prompts and settings") as caught:
             benchmark.prompt(empty, sample)
         assert caught.value.command == f"lbx bundle {benchmark.data.recipe}"
 

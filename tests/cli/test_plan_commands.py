@@ -146,11 +146,11 @@ def test_what_does_not_fit_is_counted_all_the_same(lbx: Lbx, bundle: Path, card:
 
 def test_a_plans_results_file_is_an_input(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
     results, missing = tmp_path / "results.duckdb", tmp_path / "missing.duckdb"
-    command = ("--bundle", bundle, "--model", answers, "--tasks", ONE, "-o")
-    lbx.ok("run", *command, results, "--no-plan")
+    command = ("--bundle", bundle, "--model", answers, "--tasks", ONE)
+    lbx.ok("run", *command, "-o", results, "--no-plan")
     before = results.read_bytes()
     for path in (results, missing):
-        lbx.ok("plan", *command, path)
+        lbx.ok("plan", *command, "--history", path)
     assert results.read_bytes() == before
     assert not missing.exists()
 

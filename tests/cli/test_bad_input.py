@@ -72,7 +72,7 @@ def test_a_model_larger_than_memory(lbx: Lbx, bundle: Path, tmp_path: Path, kind
         with model.open("wb") as file:
             file.write(b"GGUF")
             file.truncate(1 << 43)
-    asked = (command, "-b", bundle, "-m", model, "-t", "needle", "-o", out)
+    asked = (command, "-b", bundle, "-m", model, "-t", "needle", "--history" if command == "plan" else "-o", out)
     fails(lbx(*asked), 1, "The weights of large take", "with more memory")
     assert not out.exists()
 
@@ -84,7 +84,7 @@ def test_a_folder_of_two_models(lbx: Lbx, bundle: Path, tmp_path: Path, command:
     shutil.copytree(DEMO, model)
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"hidden_size": 256}))
-    asked = (command, "-b", bundle, "-m", model, "-t", "needle", "-o", out)
+    asked = (command, "-b", bundle, "-m", model, "-t", "needle", "--history" if command == "plan" else "-o", out)
     fails(lbx(*asked), 1, "do not match the model in its config.json", "another shape")
     assert not out.exists()
 

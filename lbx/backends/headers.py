@@ -187,7 +187,7 @@ class NumberRange(NamedTuple):
 
 
 PARTS, SIZES = NumberRange(1, 100_000), NumberRange(1, 1 << 26)
-"""Layers, heads and experts, which libraries list before they look for the first weight; sizes of vectors and lists."""
+"""Ranges of counts (layers, heads, experts, which libraries list before they read a weight) and of sizes of vectors."""
 POSITIONS = NumberRange(1, CONTEXT_TOKENS)
 FACTORS, BASES = NumberRange(0.001, 1 << 16, is_integer=False), NumberRange(0.001, 1e18, is_integer=False)
 """Factors by which positions are stretched, and bases of rotary embeddings."""
@@ -202,7 +202,7 @@ _GGUF_RANGES = {
     **dict.fromkeys(("attention.head_count", "attention.head_count_kv", "expert_count"), PARTS._replace(minimum=0)),
     **dict.fromkeys(("embedding_length", "attention.key_length", "attention.value_length", "vocab_size"), SIZES),
 }
-"""Ranges by key, without the architecture; 0 stands for a missing value."""
+"""{key without the architecture: range of the value}. In ranges that start at 0, 0 stands for a missing value."""
 
 
 def header_problem(path: Path) -> str:
@@ -296,7 +296,7 @@ def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
             if key == _TOKENS:
                 parts.append(_renamed_tokens(file, begin, names))
                 continue
-            entry = _entry(file, begin, kind)
+            entry = _read_key(file, begin, kind)
             if not key.startswith(_DROPPED_KEYS):
                 parts.append(entry)
     return struct.pack("<4sIQQ", _MAGIC, _VERSIONS[-1], 0, len(parts)) + b"".join(parts)
@@ -311,7 +311,7 @@ def gguf_tokenizer_sha256(path: Path) -> str | None:
             for _ in range(min(keys, _LONGEST)):
                 begin = file.tell()
                 key, kind = _text(file), int(_number(file, "I"))
-                entry = _entry(file, begin, kind)
+                entry = _read_key(file, begin, kind)
                 if key.startswith(_TOKENIZER):
                     entries[key] = entry
     except _DAMAGED:
@@ -347,7 +347,7 @@ def _tensors_of_file(path: Path) -> list[GgufTensor]:
         return _gguf_header(file)[1]
 
 
-def _entry(file: BinaryIO, begin: int, kind: int) -> bytes:
+def _read_key(file: BinaryIO, begin: int, kind: int) -> bytes:
     """Read the bytes of a key with its value, from ``begin`` on. ``file`` is positioned after the value's type."""
     _value(file, kind)
     end = file.tell()

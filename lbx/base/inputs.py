@@ -45,7 +45,7 @@ def read_input(path: Path, limit: int) -> bytes:
     """Read a file's bytes.
 
     Raises:
-        OSError: see ``open_input``; or the file has more than ``limit`` bytes.
+        OSError: as for ``open_input``, or the file is larger than ``limit`` bytes.
     """
     with open_input(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -63,7 +63,7 @@ def read_file_or_pipe(path: Path, limit: int) -> bytes:
     """Read an option's file, or a pipe inherited by lbx (``/dev/stdin``, ``<(...)``).
 
     An inherited pipe is waited for, because the process that started lbx writes to it. A FIFO in a folder is rejected,
-    because it may have no writer.
+    because it may never get a writer.
 
     Raises:
         OSError: see ``read_input``.

@@ -76,5 +76,5 @@ class Listener:
         Args:
             activity: the work, such as "Counting tokens".
             done, total: amounts in ``unit``.
-            unit: "samples", "texts", "%" ...; "" for bytes.
+            unit: "samples", "texts", "%" and so on, or "" for bytes.
         """

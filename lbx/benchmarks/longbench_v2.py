@@ -1,6 +1,6 @@
 """LongBench v2 (THUDM, 2024): 503 multiple-choice questions on documents of 8 thousand to 2 million words.
 
-Source: https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e (pred.py, result.py); data
+Source: https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e (pred.py, result.py). Data
 and prompts come from the bundle. One object of data.json's array:
 
     {"_id": "66ec...", "domain": "Multi-Document QA", "sub_domain": "Legal", "difficulty": "hard", "length": "short",
@@ -18,9 +18,7 @@ cot can be combined with no_context or with rag. The first step then uses the pr
 
 The tables show difficulty, length and domain, the leaderboard plain and with CoT, and published scores.
 
-Prediction files are one JSON lines file per model.
-
-Source: pred.py and result.py of https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e
+Predictions are one JSON lines file per model, with rows as pred.py writes and result.py reads them:
 
     {"_id": "66ec...", "domain": "...", "sub_domain": "...", "difficulty": "hard", "length": "short", "question": "...",
      "choice_A": "...", ..., "choice_D": "...", "answer": "C", "context": "its first 1,000 characters",

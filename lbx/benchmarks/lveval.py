@@ -1,8 +1,9 @@
 """LV-Eval (Infinigence, 2024): 11 English and Chinese QA datasets, each with documents of 16k to 256k words.
 
 Source: https://github.com/infinigence/LVEval/tree/63e7ae939bd347c76b2cdb1cebfb216faca26897 (prediction.py, utils.py,
-evaluation.py, metrics.py); data and prompts come from the bundle, the prompts and answer budgets as literals of its
-config.py, which is never run. One line of hotpotwikiqa_mixup.zip's hotpotwikiqa_mixup/hotpotwikiqa_mixup_16k.jsonl:
+evaluation.py, metrics.py). The data come from the bundle. Prompts and answer budgets are literals in LV-Eval's
+config.py, which the bundle contains and which is never run. One line of hotpotwikiqa_mixup.zip's
+hotpotwikiqa_mixup/hotpotwikiqa_mixup_16k.jsonl:
 
     {"input": "...", "context": "...", "answers": ["..."], "length": 21447, "dataset": "hotpotwikiqa_mixup",
      "language": "en", "answer_keywords": "...", "confusing_facts": "..."}
@@ -12,10 +13,8 @@ sample's id, the position in the file, names the same question at all levels.
 
 The tables show datasets by length level, with means, and published scores.
 
-Prediction files are a folder with {dataset}_{level}.jsonl.
-
-Source: prediction.py and evaluation.py of
-https://github.com/infinigence/LVEval/tree/63e7ae939bd347c76b2cdb1cebfb216faca26897
+The prediction files of a model are {dataset}_{level}.jsonl in one folder, with rows as prediction.py writes and
+evaluation.py reads them:
 
     {"pred": "...", "answers": ["..."], "gold_ans": "the keywords, or null", "input": "the question",
      "all_classes": null, "length": 15342}
@@ -466,7 +465,7 @@ def _sort_key(task: str) -> tuple[list[str], int]:
 def _group(
     scores: Mapping[str, Number], grouping: str, name: str, members: Sequence[str], *, is_published: bool = True
 ) -> Number | None:
-    """Average the members that have a score, or return None for fewer than two."""
+    """Average the scores of a group's members, or return None if fewer than two members are scored."""
     values = [scores[task] for task in members if task in scores]
     if len(values) < 2:
         return None

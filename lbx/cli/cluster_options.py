@@ -46,7 +46,7 @@ class SubmitOptions(SessionOptions, SpecOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitArrayOptions(SubmitOptions):
-    """Options of every scheduler with arrays of jobs; a queue is Slurm's partition."""
+    """Options of every scheduler with arrays of jobs. A queue is Slurm's partition."""
 
     SCHEDULER: ClassVar[str]
     BRIEF: ClassVar[Sequence[str]] = (*SubmitOptions.BRIEF, "queue", "time", "gpus", "cpus", "mem")

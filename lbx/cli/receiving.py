@@ -1,7 +1,8 @@
-"""Commands ``lbx verify`` and ``lbx unpack``.
+"""Commands ``lbx unpack``, and ``lbx verify`` for archives and unpacked bundles.
 
-An officer reviews this module with ``lbx.bundle.receiving`` and ``lbx.bundle.signing``; an import contract keeps the
-rest of lbx out.
+An officer reviews this module with ``lbx.bundle.receiving`` and ``lbx.bundle.signing``. An import contract keeps out
+bundle making, benchmarks, results files, NumPy and DuckDB. The one exception is ``lbx.cli.attesting``, which ``verify``
+imports in a function for results files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Command ``lbx report``: read reports and write them in a format."""
+"""Command ``lbx report``: read reports of a results file, and write them as tables, data files, a page or charts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def report(options: ReportOptions) -> None:
     output_format = options.output_format
     names = _views(view, output_format)
     if options.baseline_file is not None:
-        names = _of_two_files(view, names, output_format)
+        names = _add_companions(view, names, output_format)
     check_output(output)
     if results and any(reports.REPORTS[name].has_ratings for name in names):
         _note_unmoved_ratings(results)
@@ -152,8 +152,12 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     return names
 
 
-def _of_two_files(view: str | None, names: list[str], output_format: ReportFormat) -> list[str]:
-    """Add the report on left-out questions to a comparison with another file, if the format allows several reports."""
+def _add_companions(view: str | None, names: list[str], output_format: ReportFormat) -> list[str]:
+    """Add the report on left-out questions to a comparison with another file, if the format allows several reports.
+
+    Raises:
+        UsageError: the report does not compare two files.
+    """
     comparisons = reports.reports_with("--baseline-file")
     companions = [name for name, report in reports.REPORTS.items() if report.added_by == "--baseline-file"]
     if view not in comparisons:

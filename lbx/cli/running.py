@@ -49,7 +49,7 @@ def show_tasks(options: TasksOptions) -> None:
 
 
 def _list_supported_tasks(*, as_json: bool) -> None:
-    """Print the tasks known to lbx by benchmark family; a bundle may also contain custom benchmarks."""
+    """Print the tasks known to lbx by benchmark family. A bundle may also contain custom benchmarks."""
     rows = [
         (f"{name}/{task}", family.data.recipe or "none (built in)")
         for name, family in BENCHMARKS.items()
@@ -114,7 +114,7 @@ def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tup
 def print_outcomes(
     outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool, more: Mapping[str, object] | None = None
 ) -> None:
-    """Print the outcomes of runs; JSON also gets ``more``. Raises typer.Exit if some samples failed."""
+    """Print the outcomes of runs, in JSON with the values of ``more``. Raises typer.Exit if some samples failed."""
     if as_json:
         parts = [
             {"run_id": name, "results": str(output), **dataclasses.asdict(outcome), **(more or {})}

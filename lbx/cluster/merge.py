@@ -79,7 +79,7 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, upda
     """Merge results files into one, atomically.
 
     Args:
-        plan: expected samples; None skips the search for missing answers.
+        plan: expected samples, or None to skip the search for missing answers.
         update: merge into an existing output file, and keep its own content.
 
     Raises:

@@ -54,7 +54,10 @@ class PrefixPlan:
 
     @property
     def computed_tokens(self) -> int:
-        """Number of tokens computed: the tree's, and one more for each prompt that is a prefix of another prompt."""
+        """Number of tokens to compute for all prompts. Limits of the memory may add tokens to ``tree_tokens``.
+
+        One more token is computed for each prompt that is a prefix of another prompt.
+        """
         return sum(branch.length - branch.reused_tokens for branch in self.branches)
 
     def rewind_lengths(self) -> list[tuple[int, ...]]:
@@ -170,7 +173,7 @@ def decode_capacity(memory: SequenceMemory, *, batching: bool = True) -> DecodeC
 
 
 class AnswerLengths:
-    """Predictor of answer lengths, from the answers that have ended. Reasoning seldom takes the whole budget."""
+    """Predictor of the final lengths of unfinished answers, from the lengths of finished answers."""
 
     def __init__(self) -> None:
         self._lengths: list[int] = []  # in rising order
@@ -202,7 +205,7 @@ class Admission:
 
     Attributes:
         shared_tokens: leading tokens shared with the previous prompt.
-        lengths: predictor of answer lengths; None predicts the budgets.
+        lengths: predictor of answer lengths, or None to predict the budgets.
     """
 
     capacity: DecodeCapacity
@@ -226,7 +229,7 @@ class Admission:
             tokens_by_prompt: {prompt: tokens of its answer so far} of the answers that are being decoded.
             used: number of cells in use once the prompts in ``tokens_by_prompt`` are prefilled.
             answer_tokens: tokens of the prompt's own answer if it was preempted.
-            reused_tokens: leading tokens of the prompt that are in the memory; None: its shared tokens.
+            reused_tokens: leading tokens of the prompt that are in the memory, or None for the prompt's shared tokens.
         """
         if not tokens_by_prompt:
             return True

@@ -1,4 +1,6 @@
-"""Reasoning of models: marks around it, splitting it from the answer, and the templates' switches; control tokens.
+"""Reasoning of models: marks around the reasoning, its split from the answer, and switches in chat templates.
+
+Whether a text is a control token, as most marks are, is decided here, too (``is_control_token``).
 
 A reasoning block is opened by the prompt or by an opening mark at the beginning of the output, or is recognised by its
 closing mark only: all text before that was reasoning. The text after the first closing mark is the answer, including
@@ -114,7 +116,7 @@ def choose_marks(
 
     Args:
         template: Jinja source of the chat template, or None.
-        is_token: whether the tokenizer has a token with exactly this text.
+        is_token: whether exactly this text is a token of the tokenizer.
     """
     if card_marks is not None:
         return next((marks for marks in KNOWN_MARKS if marks[:2] == card_marks), ReasoningMarks(*card_marks))

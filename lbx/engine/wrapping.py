@@ -20,7 +20,7 @@ _PLACEHOLDER = re.compile("\ue004([0-9]+)\ue005")
 
 
 class Tokenizer(Protocol):
-    """Tokenizer, as far as prompts need it. No method adds BOS or EOS; ``Wrapper`` adds BOS once."""
+    """Methods of a tokenizer that prompts need. No method adds BOS or EOS, because ``Wrapper`` adds BOS once."""
 
     @property
     def bos_token(self) -> str:
@@ -64,7 +64,7 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Encode a text. ``special`` turns texts of control tokens into their ids; otherwise they stay text."""
+        """Encode a text to ids. ``special``: whether texts of control tokens become ids rather than plain text."""
         ...
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:

@@ -1,7 +1,7 @@
 """The report ``agreement``: between judges, between judges and people, and among people.
 
 Two judges are compared round by round. A judge and people are compared by question: the judge's verdict over both
-orders with the majority of raters, or, for scores, with the answer that has the higher mean. Orders of runs are
+orders with the majority of raters, or, for scores, with the answer of the higher mean. Orders of runs are
 compared by Kendall's tau.
 """
 

@@ -1,8 +1,8 @@
 """Journal of ratings: a line per rating, flushed to disk before a page shows it as saved.
 
-The journal is RESULTS.ratings.jsonl, next to the results file. Only one process at a time can write the journal, and no
-other process can read it meanwhile. Lines shown as saved are complete. A partial line left by a kill is moved to
-another file.
+The journal is RESULTS.ratings.jsonl, next to the results file. Only one process at a time can write the journal. Other
+processes may read the complete lines meanwhile. Lines shown as saved are complete. A partial line left by a kill is
+moved to another file.
 
 A journal may come from an untrusted source, so types and bounds of all values are checked. Values that pass can be
 compared and stored, and no number, date or revision prevents the next rating from being saved.

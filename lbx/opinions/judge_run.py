@@ -129,14 +129,14 @@ class _StoredRuns:
 
 
 def add_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> JudgeSpec:
-    """Replace names of published models by runs, importing missing published answers.
+    """Return the spec with runs in place of the names of published models, whose answers are imported if missing.
 
     Args:
         output: results file for the imported answers.
-        quiet: whether to log no import, because the file is temporary.
+        quiet: whether to import without a log message, because ``output`` is temporary.
 
     Raises:
-        UsageError: a name is not that of a run or published model, or the runs used different protocols.
+        UsageError: a name matches no run and no published model, or the runs used different protocols.
         BundleError: the bundle lacks published answers.
     """
     bundle = Bundle(Path(spec.bundle))
@@ -280,11 +280,11 @@ def resolve_judge(spec: JudgeSpec, bundle: Bundle) -> ResolvedJudge:
     choice = QuestionChoice(spec.question_set, spec.tasks, spec.limit, spec.orders == "both")
     rounds = make_rounds(rubric, judged, against, choice, bundle)
     _log_counts(rounds, rubric)
-    judging = JudgeBenchmark(rubric, rounds.rounds, _documents)
+    judging = JudgeBenchmark(rubric, rounds.rounds, _read_samples)
     return ResolvedJudge(judging, rubric.settings(spec.orders), list(models.values()))
 
 
-def _documents(bundle: Bundle, benchmark: str, task: str) -> Iterator[Sample]:
+def _read_samples(bundle: Bundle, benchmark: str, task: str) -> Iterator[Sample]:
     return BENCHMARKS[benchmark].samples(bundle, task)
 
 

@@ -84,7 +84,9 @@ def aggregate_opinions(store: Store, run_ids: Collection[str]) -> None:
     run_ids = sorted(filter(None, {*run_ids, *_compared_with(store, run_ids)}))  # a file may have empty run names
     rows: dict[tuple[str, str], list[Number]] = {}
     for row in (
-        (*_judges(read_judge_results(store, run_ids)), *_people(read_rating_results(store, run_ids))) if run_ids else ()
+        (*_judge_numbers(read_judge_results(store, run_ids)), *_people_numbers(read_rating_results(store, run_ids)))
+        if run_ids
+        else ()
     ):
         of_run = rows.setdefault((row["run_id"], row["benchmark"]), [])
         of_run.append(_group(row, _FIRST + len(of_run)))
@@ -142,8 +144,8 @@ def aggregate_all_opinions(store: Store) -> None:
     ).rows])  # fmt: skip
 
 
-def _judges(rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """Yield judges' numbers over all tasks, and for each mark of only some questions."""
+def _judge_numbers(rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    """Yield each judge's number over all questions, and a number for each mark that only some questions bear."""
     for row in rows:
         if row["task"] is not None or row["score"] is None:
             continue
@@ -159,7 +161,7 @@ def _judges(rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
             yield number | {"name": f"{name}, {row['questions']} questions"}
 
 
-def _people(rows: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+def _people_numbers(rows: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
     against: dict[tuple[str, str], set[str | None]] = {}
     for row in rows:
         against.setdefault((row["set_id"], row["run_id"]), set()).add(row["against_run_id"])

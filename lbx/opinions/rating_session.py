@@ -1,4 +1,4 @@
-"""Rating sessions: ratings of a set by raters, each of which is written to the journal before it counts."""
+"""Rating session: questions of a rating set for each rater, and ratings, written to the journal before they count."""
 
 from __future__ import annotations
 

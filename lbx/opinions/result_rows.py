@@ -38,13 +38,13 @@ def build_judge_results(store: Store, query: ReportQuery) -> Table:
 
 
 def build_judge_bias(store: Store, query: ReportQuery) -> Table:
-    """Build the report ``judge_bias``: each judge over all runs, then by run if the judge judged several runs."""
+    """Build the report ``judge_bias``: for each judge of a selected run, a row over all runs, then one for each run."""
     pair_rounds = store.query("FROM judged_rounds WHERE kind = 'pair' ORDER BY ALL").dicts()
     rows = [row for row in store.query(
         "FROM judge_bias ORDER BY judge, judge_id, benchmark, run_id NULLS FIRST, against_run_id"
     ).dicts() if matches_query(row, query) or row["run_id"] is None]  # fmt: skip
-    several = {(row["judge_id"], row["benchmark"]) for row in rows if row["run_id"] is not None}
-    rows = [row for row in rows if (row["judge_id"], row["benchmark"]) in several]
+    judges = {(row["judge_id"], row["benchmark"]) for row in rows if row["run_id"] is not None}
+    rows = [row for row in rows if (row["judge_id"], row["benchmark"]) in judges]
     fitness_by_judge = fitness_of(store)
     bias_rows = []
     for row in rows:

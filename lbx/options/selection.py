@@ -95,7 +95,7 @@ def select_samples(
 
 
 def _require_questions(bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> None:
-    """Raise UsageError if a benchmark's data marks no questions for judges, and it has no rubric."""
+    """Raise UsageError for a benchmark without marks of questions for judges, and without a rubric in the bundle."""
     names = dict.fromkeys(task.benchmark for task in tasks)
     without = [name for name in names if not benchmarks[name].catalogue.has_marks and rubric_file(name, bundle) is None]
     if without:

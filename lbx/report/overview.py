@@ -54,7 +54,7 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
     among = {row["run_id"] for row in board.dicts()}
     failures = list(_failures(store, query.runs, among))
     rows_of = {PAPER.name: bool(paper.rows), FAILURES.name: bool(failures)}
-    more = _more(store, board, results, _with_rows(store, query, board, rows_of))
+    more = _more(store, board, results, _next_reports(store, query, board, rows_of))
     if not board.rows:
         tables = [(name, read_report(store, name, query)) for name in _opinions(store)]
         opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
@@ -176,7 +176,7 @@ def _opinions(store: Store) -> list[str]:
     return [name for name, count in (("judge_results", judged), ("rating_results", rated)) if count]
 
 
-def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
+def _next_reports(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
     """Names of the reports to read next, without empty ones. ``rows_of``: {report: whether it contains rows}."""
     benchmarks = {row["benchmark"] for row in board.dicts()}
     boards = [name for name, benchmark_board in BOARDS.items() if benchmark_board.benchmark in benchmarks]

@@ -1,4 +1,7 @@
-"""Results files. Only this package imports duckdb, when a file is opened, since most commands do not open any file."""
+"""Results files. duckdb is imported at the first access to ``Store``, because most commands open no results file.
+
+Outside this package, only ``lbx.base.database`` and ``lbx.opinions.rating_rows`` import duckdb.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rows of the tables of a results file as frozen dataclasses, and ``Table`` for query results.
 
-The ``values`` of a row have the names and order of the table's columns.
+The ``values`` of a row follow the names and order of the table's columns.
 """
 
 from __future__ import annotations

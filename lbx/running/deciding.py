@@ -1,4 +1,4 @@
-"""What the questions of a run can decide between models, before the run (``lbx plan``)."""
+"""Smallest difference between models that the questions of a run can detect, computed before the run (``lbx plan``)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ ASSUMPTION = (
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What a benchmark's questions can decide about the averages of several models.
+    """Smallest difference of models' averages that a benchmark's questions can detect, and documents for a margin.
 
     Attributes:
-        detectable: difference in points that a comparison finds in four of five cases; None for too few documents.
+        detectable: difference in points that a comparison finds in four of five cases, or None for too few documents.
         least_documents: least number of documents on which a difference of the margin is found in four of five cases.
         basis: origin of the spread of differences.
     """
@@ -58,12 +58,14 @@ class Resolution:
 def resolutions(
     questions: Sequence[TaskQuestions], models: int, margin: float, history: Path | None
 ) -> Iterator[Resolution]:
-    """Yield what each benchmark's questions can decide.
+    """Yield the resolution of each benchmark of the questions.
 
     Args:
-        models: all pairs of so many models are compared, and p values corrected for their number (Holm).
+        models: number of models. All pairs of models are compared, and p values corrected for the number of pairs
+            (Holm).
         margin: in points.
-        history: results file; the spread is that between its runs. Without two runs of a benchmark it is assumed.
+        history: results file whose runs determine the spread of differences, which is assumed for a benchmark without
+            two runs in the file.
     """
     tests = models * (models - 1) / 2
     for benchmark in dict.fromkeys(task.benchmark for task in questions):

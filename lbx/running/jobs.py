@@ -26,7 +26,11 @@ def no_chunks(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
 
 @dataclass(frozen=True, slots=True)
 class RunQuestions:
-    """Questions of one run, without the model: the process that writes the results file may not load it."""
+    """Questions of one run: the selected samples of tasks, with the run's settings.
+
+    The process that writes the results file uses this class, because a worker may load the model instead. ``Work`` adds
+    the loaded model.
+    """
 
     bundle: Bundle
     tasks: Sequence[Task]

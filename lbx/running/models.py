@@ -184,7 +184,7 @@ def make_finder(spec: RunSpec, bundle: Bundle, tasks: Sequence[Task]) -> ChunkFi
 
 
 def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
-    """Whether the model reasons in a separate block: the template has a reasoning switch, or the tags are known."""
+    """Whether the model reasons in a separate block: the template reads a reasoning switch, or the tags are known."""
     source = card.chat.choose_template(backend.tokenizer.chat_template) or ""
     if _has_known_tags(card, backend.tokenizer, source):
         return True
@@ -298,7 +298,7 @@ def _switch_values(
     template_values: Mapping[str, Any],
     settings: RunSettings,
 ) -> Values:
-    """Template values that set the reasoning switch by the settings. Logs a message if the template has no switch."""
+    """Template values that set the reasoning switch by the settings. Logs a message if the template reads none."""
     if settings.thinking is None and not settings.thinks:
         if (
             switch.on_values is not None
@@ -339,7 +339,7 @@ def _effort_values(
     """Template values that set the reasoning effort.
 
     Raises:
-        UsageError: the template has no such variable, or treats this level like any other word.
+        UsageError: the template contains no such variable, or treats this level like any other word.
     """
     if settings.reasoning_effort and not levels:
         raise UsageError(

@@ -4,7 +4,7 @@ Only one model is in memory at a time. The first model answers every prompt gree
 of each answer are kept on disk. The second model is then fed the first one's token ids, so that only the weights and
 the arithmetic can differ: its logits are taken after the prompt and after each token of the first one's answer,
 regardless of its own choice. The greedy answers of both models are compared, too. Models with different
-vocabularies have no common logits: each gets its own tokens, and only answers and scores are compared.
+vocabularies share no logits: each gets its own tokens, and only answers and scores are compared.
 
 Differences are those of logits after a given text, and the first differing token of answers. The summary is by task,
 over all prompts, and against a bound on logits.
@@ -173,7 +173,7 @@ class ParityModel:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether the model has a tokenizer. The prompts of a server without one are counted in characters."""
+        """Whether prompts are counted in tokens, or else, for a server without a known tokenizer, in characters."""
         return self.backend.info.counts_tokens
 
 

@@ -161,7 +161,7 @@ def forecast_cpu_count(spec: RunSpec) -> int:
 
 
 def _card_threads(spec: RunSpec) -> int | None:
-    """Number of threads in the model's card, 0 for all CPUs, or None for a model server, which has no such option."""
+    """Number of threads in the model's card, 0 for all CPUs, or None for a model server, which lacks the option."""
     threads: int | None = getattr(resolve_card(spec, Bundle(Path(spec.bundle))).options, "threads", None)
     return threads
 
@@ -170,7 +170,7 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
     """Select the samples of a shard.
 
     Raises:
-        UsageError: the plan has no such shard, or was made for another bundle or other tasks.
+        UsageError: the plan contains no such shard, or was made for another bundle or other tasks.
     """
     if number >= len(plan.shards):
         raise UsageError(f"Shard {number} does not exist: the plan has {len(plan.shards)} shards, numbered from 0.")

@@ -25,7 +25,7 @@ from lbx.statistics.estimates import (
 
 _EXACT_EPSILON = 1e-12
 _LEAST_CLUSTERS = 8
-"""Clusters from which on the rule of three is needed; with fewer, it would make the interval too wide."""
+"""Number of clusters from which on the rule of three is used. Below, the rule would make the interval too wide."""
 _POWER = 0.8
 _DRAWS, _SEED = 300, 20261128
 _MOST_CLUSTERS = 10**9
@@ -67,7 +67,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     """Difference of two estimates over the same samples. Remove samples without a counterpart first.
 
     Raises:
-        ValueError: the estimates have different samples.
+        ValueError: the samples of the estimates differ.
     """
     a, b = first.by_sample, second.by_sample
     if [stratum.weight for stratum in a.strata] != [stratum.weight for stratum in b.strata]:
@@ -116,11 +116,11 @@ def difference(first: Estimate, second: Estimate) -> Difference:
 
 
 def detectable_difference(interval: Interval, clusters: int | None = None, tests: float = 1.0) -> float | None:
-    """Difference that a t test finds in four of five cases; None if the spread is unknown.
+    """Smallest difference that a t test finds in four of five cases, or None if the spread is unknown.
 
     Args:
-        interval: of a difference.
-        clusters: number of similar clusters; None for those of the interval.
+        interval: interval of a difference.
+        clusters: number of similar clusters, or None for the number of the interval.
         tests: factor by which p is corrected (Holm).
     """
     if not interval.se or not interval.df:
@@ -148,7 +148,7 @@ def fewest_clusters(tests: float = 1.0) -> int:
 def assumed_difference(
     sizes: Sequence[tuple[int, int]], *, variance: float = ASSUMED_VARIANCE, correlation: float = ASSUMED_CORRELATION
 ) -> Interval | None:
-    """Spread of the difference between two models' averages, assumed before there are answers; None for one cluster.
+    """Assumed spread of the difference between two models' averages, before any answer, or None for one cluster a task.
 
     Args:
         sizes: (samples, clusters) of each task; the average weighs tasks equally.
@@ -190,7 +190,7 @@ def required_clusters(difference: Difference, margin: float, tests: float = 1.0)
     """Number of similar clusters with which a comparison decides with 80% power, or None if the spread is unknown.
 
     To decide is to find this difference by the comparison's test, or to show that it is within the margin, whichever
-    takes fewer. Few clusters are drawn from those at hand, for the exact test; more have the t test's power.
+    takes fewer. The power for few clusters is simulated by draws of the clusters at hand, otherwise it is the t test's.
 
     Args:
         tests: factor by which p is corrected (Holm).
@@ -221,7 +221,7 @@ def _least_number(is_enough: Callable[[int], bool], start: int) -> int | None:
 
 
 def _has_power(difference: Difference, clusters: int, level: float) -> bool:
-    """Whether four of five samples of this many similar clusters would have p below ``level``."""
+    """Whether p would be below ``level`` in four of five comparisons on so many similar clusters."""
     interval, contributions = difference.interval, difference.contributions
     if len(contributions) * clusters < 2 * MIN_T_TEST_CLUSTERS * interval.clusters:
         return bool(_simulate_power(contributions, interval.clusters, clusters, level, difference.test) >= _POWER)
@@ -258,7 +258,7 @@ def _simulate_power(contributions: Floats, n: int, clusters: int, level: float, 
 
 
 def _fits_margin(difference: Difference, clusters: int, margin: float) -> bool:
-    """Whether the 90% interval of four of five samples of this many similar clusters would be inside the margin."""
+    """Whether the 90% interval would be within the margin in four of five comparisons on so many similar clusters."""
     interval, contributions = difference.interval, difference.contributions
     se, df = _scaled_error(interval, clusters)
     few = len(contributions) * clusters < min(MIN_T_TEST_CLUSTERS, clusters) * interval.clusters

@@ -6,7 +6,7 @@ Each page opens the file for reading and closes it, so that writers are not bloc
 - an answer, and all answers to a question, with documents and rebuilt prompts in a pane
 - the progress of each run
 
-The results file has labels of its runs and the version of its contents.
+``ResultsSource`` opens the file, labels the runs, and reports a version that changes with the contents.
 """
 
 from __future__ import annotations
@@ -235,8 +235,8 @@ class ListQuery:
             runs=[values["run"]] if "run" in values else list(source.runs),
             tasks=[values["task"]] if "task" in values else list(source.tasks),
             mark=mark if mark in (*LISTED, "any") else "",
-            at_least=_parse_share(values.get("least", "")),
-            below=_parse_share(values.get("below", "")),
+            at_least=_parse_score(values.get("least", "")),
+            below=_parse_score(values.get("below", "")),
             text=values.get("q", ""),
         )
 
@@ -319,7 +319,7 @@ def _cut_middle(text: str) -> str:
     return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID // 2]}…{text[-_LONGEST_ID // 2 + 1 :]}"
 
 
-def _parse_share(text: str) -> float | None:
+def _parse_score(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:

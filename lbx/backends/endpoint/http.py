@@ -73,7 +73,7 @@ def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, conte
         seconds: deadline of the last byte of the answer.
 
     Raises:
-        EndlessError: the answer has more than ``LIMIT`` bytes, or is compressed.
+        EndlessError: the answer exceeds ``LIMIT`` bytes, or is compressed.
         httpx2.HTTPError, httpx2.InvalidURL: errors of the client.
     """
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -230,7 +230,7 @@ class Server:
         self._next_at = 0.0
         self._stopping = threading.Event()
         self.recover: Callable[[float], bool] = lambda _began: False
-        """Restarts a server that has crashed since a time of ``time.monotonic``; False if it has not."""
+        """Restarts a server that has crashed since a time of ``time.monotonic``, or returns False without a crash."""
         # No proxy and no .netrc from the environment: a run reaches only this address.
         self._client = httpx2.Client(
             headers={"User-Agent": "lbx"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
@@ -274,7 +274,7 @@ class Server:
         Raises:
             UnreachableError: no connection, or 429, 502, 503, 504 after all retries; or no answer in ``timeout_s``.
             RefusedError: any other error status.
-            BackendError: the answer is not a JSON object, or has no end.
+            BackendError: the answer is not a JSON object, or never ends.
         """
         url = (self._root if root else self.url) + path
         body = payload if root else {**self._extra, **payload}

@@ -47,7 +47,7 @@ def read_facts(server: Server, card: ModelCard, options: EndpointOptions) -> Ser
     """Read the facts about a server from its lists of models and settings.
 
     Raises:
-        UsageError: the server does not have the card's model, or has several and the card names none.
+        UsageError: the server does not offer the card's model, or offers several models and the card names none.
         EndpointError: the server does not answer, or refuses the key.
     """
     try:

@@ -1,8 +1,9 @@
-"""Attention over a memory of cells, by torch's kernels or a compiled kernel. Imports transformers.
+"""Attention of new tokens over the cells of a KV cache, by torch's kernels or a compiled kernel. Imports transformers.
 
-Cells that sequences share are visible to all new tokens: they need no mask, and query heads that share keys are one
-matrix. Only private cells need a mask or are causal. The results of the segments are combined by their log-sum-exps,
-which gives the softmax over all cells. A sink is one more term of that sum.
+The cells that new tokens attend to are divided into segments (``TensorSegment``). Cells that sequences share are
+visible to all new tokens of these sequences, so a segment of shared cells needs no mask, and query heads that share
+keys are computed as one matrix. Other segments need a mask or are causal. The outputs of the segments are combined by
+their log-sum-exps, which gives the softmax over all cells. A sink is one more term of the softmax's denominator.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _flash_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor] 
 def _efficient_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Compute CUDA's memory-efficient attention, or return None if it is not applicable.
 
-    The kernel has no grouped-query attention, but accepts strides of 0, so key heads are passed as the batch dimension.
+    The kernel lacks grouped-query attention, but accepts strides of 0, so key heads are passed as the batch dimension.
     """
     can, params = torch.backends.cuda.can_use_efficient_attention, torch.backends.cuda.SDPAParams
     query, key, value, mask, causal, (scale, *_) = inputs

@@ -231,7 +231,7 @@ class States:
         return sum(tensor.nbytes // len(tensor) for tensor in tensors)
 
     def begin(self, sequences: list[int]) -> None:
-        """Load the states of ``sequences``, in this order, into the layers; a new sequence starts with none."""
+        """Load the states of ``sequences``, in this order, into the layers. A new sequence starts without a state."""
         if sequences == self._active:
             return
         states = [self._state(sequence) for sequence in sequences]

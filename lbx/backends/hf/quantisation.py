@@ -3,7 +3,8 @@
 The number formats of a weight's tensors select its format, and config.json must agree; a weight without a format is
 refused (``lbx.backends.hf.checkpoint``).
 
-Each format has a function for the dense shape, which refuses parts that do not fit together, and one for the numbers.
+Each format needs a function for the dense shape, which refuses tensors that do not fit together, and a function for
+the numbers.
 Products are computed in float32 and rounded once, to the model's number format.
 
 transformers' own dequantisation is not used, as measured with 5.23: FP8 needs accelerate, fails or is wrong by 40% of
@@ -514,7 +515,7 @@ class WeightFormat:
 
     Attributes:
         title: displayed name, a format string for ``weight.settings``.
-        methods: matching values of ``quant_method``, with ":" and the format if the method has several.
+        methods: matching values of ``quant_method``, with ":" and the format if the method covers several formats.
         parts: {role: possible number formats} of required tensors.
         shape: function that returns the dense shape. Raises CheckpointFormatError if tensors do not fit together.
         dense: function that dequantises the weight to float32.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
-"""Numbers of the sequences after the memory's own: for filled cells, for moved cells, for padding; their count."""
+"""Offsets of the extra sequences after the memory's own (filled cells, moved cells, padding), and their count."""
 
 
 class PlainCells(StatePort):
@@ -190,7 +190,7 @@ TRUNKS = 4
 class PassSize(NamedTuple):
     """Padding that makes a pass batch-invariant.
 
-    llama.cpp has different kernels for few tokens, which round sums differently.
+    llama.cpp computes few tokens with other kernels, which round sums differently.
 
     Attributes:
         min_tokens: smallest pass that uses the large-batch kernels.
@@ -228,7 +228,7 @@ def pass_size(types: Iterable[str]) -> PassSize:
 class Blocks:
     """Blocks of ``grain`` cells: token p of a sequence is in cell p modulo ``grain`` of a block.
 
-    A sequence's blocks are in rising order. Full blocks may be shared; a partial last block has one owner.
+    A sequence's blocks are in rising order. Full blocks may be shared. A partial last block belongs to one sequence.
     """
 
     def __init__(self, count: int, sequences: int, grain: int) -> None:

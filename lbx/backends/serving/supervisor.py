@@ -1,9 +1,8 @@
 """Process between lbx and a model server, so that no server outlives its run.
 
 The supervisor starts the server, writes the server's output to a log, and ends all processes below itself when its
-standard input
-closes: lbx closes it at the end of a run, the kernel closes it when lbx is killed. It exits with the server's code, or
-128 plus the number of the signal that ended the server.
+standard input closes: lbx closes it at the end of a run, the kernel closes it when lbx is killed. The supervisor exits
+with the server's code, or 128 plus the number of the signal that ended the server.
 """
 
 from __future__ import annotations

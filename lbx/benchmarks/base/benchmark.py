@@ -141,7 +141,7 @@ class TaskCatalogue:
         open_tasks: tasks with free-text answers, which people or a judge can rate. None stands for all tasks.
         has_marks: whether the authors mark questions for judges and people (``MARKS``).
         length_groups: {task: name of the group of tasks that ask the same about documents of other lengths}.
-        accepts: whether the family has a task that ``names`` lacks, for example of another length. Patterns match
+        accepts: whether the family contains a task that ``names`` lacks, for example of another length. Patterns match
             ``names`` only.
     """
 
@@ -154,7 +154,7 @@ class TaskCatalogue:
     accepts: Callable[[str], bool] = _accept_no_task
 
     def has_task(self, task: str) -> bool:
-        """Return whether the family may have this task; imported files may have others."""
+        """Whether the family may contain this task. Imported files may contain other tasks."""
         return not self.names or task in self.names or self.accepts(task)
 
     def is_open(self, task: str) -> bool:
@@ -340,11 +340,12 @@ class Benchmark(ABC):
         return next(iter(self.aggregate(task, rows)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Aggregate several tasks into numbers of groups, in the order of the paper's table.
+        """Aggregate tasks into numbers of groups of tasks, such as a category, in the order of the paper's table.
 
         Args:
             tasks: non-empty rows by task, as for ``aggregate``.
-            averages_only: return only the numbers by which two runs are compared, without others of the same samples.
+            averages_only: whether to return only the averages by which two runs are compared, and leave out other
+                numbers of the same samples.
         """
         return []
 

@@ -82,13 +82,13 @@ def _tasks(*kinds: str) -> list[str]:
     return [task for task, kind in KINDS.items() if (kind if kind in OPEN else "") in kinds]
 
 
-def _lengths_of_tasks(tasks: Sequence[str]) -> AnswerLengthRule:
-    """Count answers to scored questions of these tasks."""
+def _length_rule_of_tasks(tasks: Sequence[str]) -> AnswerLengthRule:
+    """Make the length rule that counts the answers to the tasks' scored questions."""
     return AnswerLengthRule(_WORDS, lambda task, marks: task in tasks and marks[0] not in MARKS)
 
 
-def _lengths_of_marks(marks: Sequence[str]) -> AnswerLengthRule:
-    """Count answers to questions that have, or are copied with, one of these marks."""
+def _length_rule_of_marks(marks: Sequence[str]) -> AnswerLengthRule:
+    """Make the length rule that counts answers to questions with one of the marks, or copied with one of the marks."""
     return AnswerLengthRule(
         _WORDS,
         lambda _, meta_values: meta_values[0] in marks or any(f'"{mark}"' in (meta_values[1] or "") for mark in marks),
@@ -124,7 +124,7 @@ def _judge_board(judge: str, marks: Sequence[str]) -> Board:
         f"win rate against {BASELINE} as {judge} judges (percent; Length: mean words of the answers)",
         [number_column("win_rate", "win %")],
         [BoardPart({"win_rate": group_number("judge", f"{judge} against {BASELINE}", metric="win rate")})],
-        _lengths_of_marks(marks),
+        _length_rule_of_marks(marks),
     )
 
 
@@ -141,7 +141,7 @@ BOARDS = Boards(
             "open-ended tasks by F1 (percent; Length: mean words of the answers)",
             _numbers(_F1, "F1 avg"),
             [BoardPart(_with_average(_F1, group_number("open", metric="f1")))],
-            _lengths_of_tasks(_F1),
+            _length_rule_of_tasks(_F1),
         ),
         "board_leval_rouge": _board(
             "open-ended tasks by ROUGE (percent; Length: mean words of the answers)",
@@ -150,7 +150,7 @@ BOARDS = Boards(
                 BoardPart(_with_average(_ROUGE, group_number("open", metric=metric), metric), texts={"metric": metric})
                 for metric in ("rouge1", "rouge2", "rougeL")
             ],
-            _lengths_of_tasks(_ROUGE),
+            _length_rule_of_tasks(_ROUGE),
         ),
         **{
             f"board_leval_{judge.replace('-', '').replace('.', '')}": _judge_board(judge, marks)

@@ -11,17 +11,17 @@ ROUGE and topic retrieval, an answer or a reference that is not text is converte
 at it. A row without "evaluation", at which it stops too, gets the mark that its task is scored by. The authors' own
 files differ in a few questions, so without a bundle a sample is named by a hash of its question, not by its position.
 
-Rows of {model}.pred.jsonl are marked "LLM" or "human" and have no task. Evaluation/llm_eval.py converts values that
+Rows of {model}.pred.jsonl are marked "LLM" or "human" and name no task. Evaluation/llm_eval.py converts values that
 are not text.
 
-L-Eval's leaderboard: tables with a row a model, in the form required of a submission.
+The leaderboard consists of tables with a row for each model, in the format required of a submission.
 
 Source: "How to Submit" in README.md of
 https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9; the files are named as in Leaderboard/
 of 2a14858bd40de8be863010de3a09c4ee120c14bf. No script writes them: auto_eval.py prints a task's number, which is
 rounded here to two decimals.
 
-Two more contain judges' results against turbo and Claude, three columns for each judge.
+Two more tables contain judges' results against turbo and Claude, three columns for each judge.
 
 ``Length`` is the mean number of words of the answers. Columns that a run's settings lack come from its metadata, by
 the column's name; other keys of the metadata become columns.

@@ -72,7 +72,7 @@ BUCKETS = ("0-4k", "4-8k", "8k+")
 
 
 def kind_of(task: str) -> TaskRules:
-    """Rules of a task of LongBench or of E: "qasper_e" has those of "qasper"."""
+    """Rules of a task of LongBench or of E: "qasper_e" uses those of "qasper"."""
     return TASKS[task.removesuffix("_e")]
 
 

@@ -1,1 +1,1 @@
-"""LongBench Pro."""
+"""LongBench Pro: samples, prompts, scoring by task, published scores, and files of predictions and results."""

@@ -1,6 +1,6 @@
 """LongBench Pro's prediction files, one JSON lines file per model, and result files.
 
-Source: main.py and modules/evaluation.py of
+Source: main.py, modules/evaluation.py and app.py of
 https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c176c38/LongBench-Pro
 
     {"id": "...", "language": "Chinese", "token_length": "32k", "primary_task": "T3. Evidence-Grounded QA",
@@ -9,12 +9,9 @@ https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c17
 
 There is a row for each time that a question was asked, counted by ``bon_idx`` from 1. The prediction of a failed
 inference is "", which scores 0.
-A run in several shards has several files: concatenate them.
+A run in several shards writes several files, to be concatenated.
 
 The result files contain every answer with its score, a summary, and the leaderboard's facts about models.
-
-Source: main.py, modules/evaluation.py and app.py of
-https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c176c38/LongBench-Pro
 
     MODEL/nonthinking_context-120000_bon-3_evaluation.jsonl     rows of the prediction file and their "metric"
     MODEL/nonthinking_context-120000_bon-3_summary.json

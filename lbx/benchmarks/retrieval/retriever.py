@@ -185,10 +185,12 @@ def _bm25_index(terms: list[list[str]]) -> Any:
 
 
 def bm25_characters(texts: Sequence[str]) -> Callable[[str], Scores]:
-    """Index texts by single characters, like LongBench v1's ``retrieval/BM25/generate_BM25.py``.
+    """Index texts by single characters, and return a function that scores each text by a question.
 
-    That script passes strings to ``BM25Okapi`` of rank_bm25, which expects lists of words. Scores equal those of that
-    library to the bit: k1 = 1.5, b = 0.75, a quarter of the mean idf for characters in more than half of the chunks.
+    The index is that of LongBench v1's ``retrieval/BM25/generate_BM25.py``.
+
+    The script passes strings to ``BM25Okapi`` of rank_bm25, which expects lists of words. Scores equal the library's
+    to the bit: k1 = 1.5, b = 0.75, a quarter of the mean idf for characters in more than half of the chunks.
     """
     import numpy as np
 
@@ -224,7 +226,9 @@ _UNICODE_WORD = re.compile(
 
 
 def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
-    """Index texts like Elasticsearch for langchain's ``ElasticSearchBM25Retriever``, which L-Eval's baseline uses.
+    """Index texts like Elasticsearch, and return a function that scores each text by a question.
+
+    L-Eval's baseline uses Elasticsearch through langchain's ``ElasticSearchBM25Retriever``.
 
     Scores are BM25 with k1 = 2 and b = 0.75, over words by Unicode's rules ("3.5" and "don't" are one word, each
     Chinese character is one), with lengths that Lucene stores in a byte, above 40 rounded down to four binary digits.

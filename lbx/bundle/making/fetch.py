@@ -475,7 +475,7 @@ class Hub:
             try:
                 info = self._api.repo_info(repo, repo_type=kind, revision=revision, timeout=self._retry.read_s)
                 entries = self._api.list_repo_tree(info.id, repo_type=kind, revision=info.sha, recursive=True)
-                files = tuple(_file(entry) for entry in entries if hasattr(entry, "blob_id"))
+                files = tuple(_repo_file(entry) for entry in entries if hasattr(entry, "blob_id"))
                 return RepoSnapshot(repo, kind, info.id, info.sha, _licence(info), bool(info.gated), files)
             except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
                 raise self._translate(exc, repo, kind, revision) from exc
@@ -536,7 +536,7 @@ class Hub:
         )
 
 
-def _file(entry: Any) -> RepoFile:
+def _repo_file(entry: Any) -> RepoFile:
     if entry.lfs is not None:
         return RepoFile(entry.path, entry.lfs.size, "sha256", entry.lfs.sha256)
     return RepoFile(entry.path, entry.size, "git", entry.blob_id)

@@ -1,1 +1,1 @@
-"""Signatures in OpenSSH's format, and trusted keys."""
+"""Signatures of bundles and attestations in OpenSSH's format, and checks of signers by a file of trusted keys."""

@@ -139,7 +139,7 @@ class TrustedKey:
     Attributes:
         key: as in ``Signature``.
         owner: principals of an allowed_signers line, or comment of a public key; may be empty.
-        namespaces: list of patterns in OpenSSH's syntax; None accepts every namespace.
+        namespaces: list of patterns in OpenSSH's syntax, or None to accept every namespace.
         valid_from, valid_until: bounds of the key's validity, or None if unbounded.
     """
 
@@ -165,7 +165,7 @@ def sign(data: bytes, key: Path, namespace: str = NAMESPACE) -> bytes:
 
     Args:
         data: contents of NAME.SHA256SUMS, of the tag manifest, or a statement on results.
-        key: a private key, or a public key if an agent has its private half.
+        key: a private key, or a public key if an agent holds the private key.
 
     Returns:
         Contents of the signature file.
@@ -358,7 +358,7 @@ def _options(text: str) -> dict[str, str]:
 
 
 def _in_pattern_list(name: str, patterns: str) -> bool:
-    """Whether a pattern list of ssh_config(5) matches a name: wildcards ``*`` and ``?``; ``!pattern`` excludes."""
+    """Whether a pattern list of ssh_config(5), with ``*``, ``?`` and ``!pattern`` for exclusion, matches a name."""
     matched = False
     for pattern in patterns.split(","):
         bare = pattern.removeprefix("!")

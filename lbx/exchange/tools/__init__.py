@@ -1,1 +1,1 @@
-"""Formats of other evaluation tools: evaluation harnesses, and formats for sharing results."""
+"""Import of results of LM Evaluation Harness and OpenCompass, and export of runs as files of other evaluation tools."""

@@ -167,7 +167,7 @@ def render_png(drawing: str) -> bytes:
 
 
 def check_figures(names: Sequence[str], figures: Sequence[Figure]) -> None:
-    """Raise UsageError if reports have no figures."""
+    """Raise UsageError if ``figures``, drawn from the reports ``names``, is empty. The error states the cause."""
     if figures:
         return
     if not any(REPORTS[name].draw for name in names):
@@ -190,7 +190,7 @@ class LengthChart:
     """Data of a line chart over lengths.
 
     Attributes:
-        name: Title of the figure among the figures of the same section.
+        name: title that distinguishes the chart from others of the same section.
     """
 
     name: str
@@ -249,7 +249,7 @@ MOST_RUNS = 8
 
 
 def figures(source: FigureSource, name: str) -> list[Figure]:
-    """Draw the figures of a report, or return [] if it has no figures or too few rows.
+    """Draw the figures of a report, or return [] for a report without figures or with too few rows.
 
     Raises:
         UsageError: The report refuses the query.

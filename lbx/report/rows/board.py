@@ -285,7 +285,7 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
         )
         part_rows = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words))]
         if board.rank_by:
-            part_rows.sort(key=partial(_rank, board.rank_by))
+            part_rows.sort(key=partial(_rank_key, board.rank_by))
         rows += board.postprocess_rows(part_rows) if board.postprocess_rows else part_rows
     return rows
 
@@ -348,14 +348,14 @@ def _cluster_by(models: Iterable[BoardEntry]) -> str | None:
     return "sample" if "sample" in clusters else next(iter(clusters), None)
 
 
-def _rank(by: Callable[[BoardRow], float | None], row: BoardRow) -> tuple[bool, bool, float]:
+def _rank_key(by: Callable[[BoardRow], float | None], row: BoardRow) -> tuple[bool, bool, float]:
     """Sort key: complete rows by score, then "hindered" ones by score, and rows without a score at the end."""
     score = by(row)
     return score is None, row["hindered"], -(score or 0)
 
 
 def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str) -> list[BoardEntry]:
-    """Make entries of the runs that have a curve, with points and counts of tasks and answers as numbers."""
+    """Make board entries of the runs with a length curve, whose numbers are points and counts of tasks and answers."""
     on_curves = []
     for entry in models:
         if curve := curve_of_run.get((entry.run_id or "", grouping)):

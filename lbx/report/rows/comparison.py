@@ -180,7 +180,7 @@ def _correct(lines: Sequence[ComparisonRow]) -> None:
 
 
 def verdict(line: ComparisonRow, margin: float) -> str:
-    """Describe the result of a comparison in words: "better", "same within 1", "undecided: ..."; margin in points."""
+    """Describe the result of a comparison: "better", "same within 1", "undecided: ...". ``margin`` is in points."""
     estimate, value = line.difference, line.difference.interval.value
     if line.equal_outputs and not (estimate.wins or estimate.losses):
         return "same outputs"

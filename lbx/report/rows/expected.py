@@ -49,10 +49,10 @@ _ANSWERED = """
 
 
 def table(store: Store | None, query: ReportQuery) -> Table:
-    """Build the rows of the report: one for each line for which a run and an expected model both have a number.
+    """Build the report ``expected``: a row for each line of ``paper`` with a run's and an expected model's number.
 
     Raises:
-        UsageError: a name matches no model or several, or there is no common line.
+        UsageError: a name matches no model or several models, or no line contains both numbers.
     """
     if store is None or not query.expected_models:
         return Table(COLUMNS, [])
@@ -91,7 +91,7 @@ def answer_counts(store: Store) -> dict[tuple[str, str, str | None], tuple[int, 
 
 
 def _match_models(every: Iterable[PublishedModel], part: str) -> list[PublishedModel]:
-    """Find the published models with this name, or else with this substring in the name, one per benchmark.
+    """Find the published models named ``part``, or else with ``part`` in the name, one per benchmark.
 
     Raises:
         UsageError: several models of a benchmark match.

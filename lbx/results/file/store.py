@@ -304,7 +304,7 @@ class Store:
         return value
 
     def write_opinions(self, run_id: str, benchmark: str, opinions: Sequence[Number]) -> None:
-        """Replace the opinions of judges and people on a run's answers; see ``lbx.opinions.numbers``."""
+        """Replace a run's numbers from opinions of judges and people, which ``lbx.opinions.numbers`` computes."""
         with self.transaction() as connection:
             numbers.replace_opinions(connection, run_id, benchmark, opinions)
 

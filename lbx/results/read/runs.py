@@ -46,7 +46,7 @@ def _no_run(store: Store, name: str) -> UsageError:
 
 
 def resolve_runs(store: Store, names: Sequence[str], *, judges: bool = True) -> tuple[str, ...]:
-    """Resolve names to runs; see ``match_runs``.
+    """Resolve names to runs by the rules of ``match_runs``.
 
     Args:
         judges: whether names may match judges.

@@ -87,7 +87,7 @@ def _choices(content: Any) -> dict[str, str]:
 
 
 def has_mark(mark: Mark) -> str:
-    """Build the SQL condition that an answer ``g``, or the headline score of ``g``, has a mark."""
+    """Build the SQL condition that an answer ``g``, or the headline score of ``g``, bears a mark."""
     if not mark.tests_score:
         return mark.answer_test_sql("g")
     same = " AND ".join(f"c.{name} = g.{name}" for name in ANSWER.split(", "))
@@ -261,7 +261,7 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
         runs: allowed runs, or () for all.
 
     Raises:
-        UsageError: no answer matches, or several tasks have a sample of that name.
+        UsageError: no answer matches, or several tasks contain a sample of that name.
     """
     sample = "g.task || '/' || g.sample_id"
     rows = store.query(

@@ -76,7 +76,7 @@ class _ScoreAggregator:
 
     For the two bounds of a number, failed answers count as all wrong and as all right. Of an imported failure, only
     the sample's name may be known. It counts in numbers over all samples, and numbers over some of the task's samples
-    have no bounds.
+    get no bounds.
     """
 
     def __init__(self, store: Store, run_id: str, benchmark: Benchmark, version: int, *, is_complete: bool) -> None:
@@ -138,14 +138,14 @@ class _ScoreAggregator:
     def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[Number]:
         """Compute the numbers of tasks, of tasks by length, and over tasks."""
         positions = _task_positions(self._benchmark, sort_tasks(self._benchmark, self._sample_counts))
-        results = [row for task, rows in tasks.items() for row in self._results(task, rows, positions[task])]
+        results = [row for task, rows in tasks.items() for row in self._task_numbers(task, rows, positions[task])]
         self._heads = {row.task: row for row in results if row.headline}
         lengths = [row for task, rows in tasks.items() for row in self._lengths(task, rows)]
         of_family = {task: rows for task, rows in tasks.items() if self._benchmark.catalogue.has_task(task)}
         groups = self._groups(of_family)
         return [*results, *lengths, *groups, *self._benchmark_rows(tasks, groups)]
 
-    def _results(self, task: str, rows: ScoredRows, task_position: int) -> list[Number]:
+    def _task_numbers(self, task: str, rows: ScoredRows, task_position: int) -> list[Number]:
         """Compute the numbers of a task, which are official only if all samples are scored and officially asked."""
         is_complete = self._has_all_scores(task, rows)
         numbers = self._aggregate(task, rows)
@@ -315,7 +315,10 @@ class _ScoreAggregator:
         }
 
     def _covers_complete_tasks(self, estimate: Estimate) -> bool:
-        """Whether a number covers all samples of every task that contains failures of which only the name is known."""
+        """Whether an estimate includes all samples of each task with bare failures, as bounds of a number require.
+
+        A bare failure is an imported failed answer of which only the sample's name is known.
+        """
         for stratum in estimate.strata if self._bare_failures else ():
             tasks = Counter(str(sample).partition("/")[0] for sample in decode_labels(set(stratum.samples.tolist())))
             if any(task in self._bare_failures and count < self._sample_counts[task] for task, count in tasks.items()):

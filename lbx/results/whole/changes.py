@@ -230,7 +230,7 @@ def score_with(
     threads: int | None = None,
     listener: Listener | None = None,
 ) -> int:
-    """Score stored outputs of an open results file; see ``score``."""
+    """Score stored outputs again in an open results file, like ``score``. Returns the number of outputs."""
     listener = listener or Listener()
     progress = listener.on_count
     is_stored = embedding is not None and embedding in embedding_models(store)

@@ -58,7 +58,7 @@ with a checksum, and the data."""
 
 
 class CommitCopies:
-    """Copying of a local file that a run writes (``path``) to a target; see ``open_copy``."""
+    """Copier of the local file ``path``, which a run writes, to ``target`` after commits (see ``open_copy``)."""
 
     def __init__(self, path: Path, target: Path, notify: Callable[[str], None]) -> None:
         self.path = path

@@ -179,7 +179,7 @@ def _copy_rows(connection: duckdb.DuckDBPyConnection, replacements: Mapping[str,
 
 
 def plain_columns(texts: str) -> dict[str, dict[str, str]]:
-    """Return {table: {column: SQL for the value without texts}}, for rows named ``r``; see ``add_plain_functions``.
+    """Return {table: {column: SQL for the value without texts}}, for rows named ``r``, after ``add_plain_functions``.
 
     Columns without texts are left out. A row without texts is unchanged.
 

@@ -367,7 +367,11 @@ def _merge_source(
 def _merge_rows(
     connection: duckdb.DuckDBPyConnection, source: Path, merging: MergeState, *, only_new_rows: bool
 ) -> None:
-    """Add a file's rows. With ``only_new_rows``, all answers of the file are new, and already in the store."""
+    """Add the rows of the attached file, except those of ``runs``.
+
+    Args:
+        only_new_rows: whether ``add_new_answers`` has already added the file's answers, which are all new.
+    """
     _merge_samples(connection, source, merging)
     merge_equal_rows(connection, "rounds", f"{_SOURCE}.rounds", source)
     if not only_new_rows:

@@ -147,7 +147,7 @@ _MAX_DEATHS = 4
 """Number of consecutive deaths, without an answer in between, that a single prompt cannot cause."""
 
 _DEATHS_OF_PROMPT = 2
-"""Number of deaths after which the only prompt in progress is considered the cause; a single death may be chance."""
+"""Number of deaths after which the only prompt in progress is considered the cause, since one death may be chance."""
 
 _PATIENCE_S = 10.0
 

@@ -26,9 +26,8 @@ _EXIT_CODES = {GateVerdict.PASSED: 0, GateVerdict.FAILED: 1, GateVerdict.UNDECID
 
 def check(options: CheckOptions) -> None:
     """Carry out ``lbx check``."""
-    least_scores = {
-        name: _percent(name, text) for name, text in parse_key_values("--at-least", options.at_least).items()
-    }
+    texts = parse_key_values("--at-least", options.at_least, "leval/tpo=45")
+    least_scores = {name: _percent(name, text) for name, text in texts.items()}
     if len(least_scores) < len(options.at_least):
         raise UsageError("--at-least names a task twice.", fix="Give each task once.")
     if not least_scores and not options.not_worse_than:
@@ -57,7 +56,8 @@ def _percent(name: str, text: str) -> float:
         score = math.nan
     if not (score == 0 or 1 <= score <= 100):
         raise UsageError(
-            f"--at-least {name}={text}: the score must be in percent, from 1 to 100.", fix=f"For example: {name}=45."
+            f"--at-least {name}={text}: the score must be in percent: 0, or from 1 to 100.",
+            fix=f"For example: {name}=45.",
         )
     return score
 

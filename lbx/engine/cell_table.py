@@ -99,7 +99,7 @@ class CellTable:
     after an interruption at any line.
 
     Args:
-        block: number of cells in the first block of a growing sequence; 1: the lowest free cells.
+        block: number of cells in the first block of a growing sequence; with 1, a token takes the lowest free cell.
 
     Attributes:
         owners: shape (sequences, cells).

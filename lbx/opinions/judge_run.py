@@ -209,7 +209,7 @@ def _length_hints(stores: Sequence[Store]) -> dict[str, bool]:
 
 
 def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[str, bool], *, length_hint: bool) -> str:
-    """Return the run with a name, or the run of a published model's answers, even if it is not imported yet."""
+    """Return the id of a stored run, or the id that the import of a published model's answers gives or will give."""
     if name in length_hints:
         return name
     model = name.removeprefix(official_judge.PUBLISHED)

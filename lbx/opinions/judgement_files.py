@@ -94,7 +94,7 @@ class _NewRun:
     answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
     def iteration(self, sample: Sample, contents: official_judge.PromptContents | None, side: int) -> int:
-        """Return the iteration of a prompt's answer, which is added if new, or 0 if the contents are unknown."""
+        """Return the iteration number of a prompt's answer, which is added if new, or 0 for unknown contents."""
         texts = self.answers.setdefault(sample.key[:3], [])
         if contents is None:
             return 0

@@ -208,11 +208,12 @@ def _type_name(kind: Any) -> str:
     return names.get(get_origin(kind) or kind, "text")
 
 
-def parse_key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
+def parse_key_values(option: str, texts: Sequence[str], example: str = "PE=no") -> dict[str, str]:
     """Parse KEY=VALUE texts into {KEY: VALUE}, stripping white space around keys and values.
 
     Args:
         option: name of the option, for the error message.
+        example: a right text, for the error message.
 
     Raises:
         UsageError: a text lacks the key or the "=".
@@ -220,5 +221,5 @@ def parse_key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
     pairs = [(text, *map(str.strip, text.partition("=")[::2])) for text in texts]
     for text, key, _ in pairs:
         if not key or "=" not in text:
-            raise UsageError(f"{option} must be KEY=VALUE, not {text!r}.", fix="For example: PE=no.")
+            raise UsageError(f"{option} must be KEY=VALUE, not {text!r}.", fix=f"For example: {example}.")
     return {key: value for _, key, value in pairs}

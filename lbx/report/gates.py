@@ -186,6 +186,12 @@ def _not_worse(
     for name in names:
         for side, its_scores in ((run, scores), (other, theirs)):
             _find(name, its_scores, side)
+        if opened and (unpaired := opened.unpaired_questions(name)):
+            raise UsageError(
+                f"{run} and {other} answered different samples of {name}: {rows[name].difference.interval.n:,} in "
+                f"common, {unpaired:,} not.",
+                fix="Run both with the same --limit, --sample or --ids. The report `revisions` lists what differs.",
+            )
         row = rows[name]
         counts = [interval(side.estimate).n for side in (scores[name], theirs[name])]
         if any(count != row.difference.interval.n for count in counts):
@@ -201,7 +207,10 @@ def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: i
     difference = row.difference
     low, high = _percent(difference.low_90), _percent(difference.high_90)
     text = verdict(row, margin)
-    reason = text.removeprefix("undecided: ") if "undecided" in text else f"{text}; perhaps by less than {margin:g}"
+    if "undecided" in text:
+        reason = text.removeprefix("undecided: ")
+    else:
+        reason = difference.interval.method if low is None else f"{text}; perhaps by less than {margin:g}"
     judged = _judge(low, high, -margin, reason, failed)
     if text == "same outputs" and not failed:
         judged = GateVerdict.PASSED, ""

@@ -70,10 +70,10 @@ def resolutions(
     tests = models * (models - 1) / 2
     for benchmark in dict.fromkeys(task.benchmark for task in questions):
         tasks = [task for task in questions if task.benchmark == benchmark and task.samples]
-        documents = sum(task.documents for task in tasks)
+        documents = len({document for task in tasks for document in task.documents})
         spread, basis = _spread_in_history(history, benchmark, [task.task for task in tasks])
         if spread is None:
-            spread, basis = assumed_difference([(task.samples, task.documents) for task in tasks]), ASSUMPTION
+            spread, basis = assumed_difference([(task.samples, len(task.documents)) for task in tasks]), ASSUMPTION
         found = None if spread is None else detectable_difference(spread, documents, tests)
         is_enough = documents >= fewest_clusters(tests)
         yield Resolution(

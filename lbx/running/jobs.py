@@ -63,12 +63,12 @@ class RunQuestions:
 
 @dataclass(frozen=True, slots=True)
 class TaskQuestions:
-    """Numbers of a task's samples and of the documents that they are about."""
+    """Number of a task's samples, and keys of the documents that the samples are about, which tasks may share."""
 
     benchmark: str
     task: str
     samples: int
-    documents: int
+    documents: AbstractSet[str]
 
 
 def count_questions(questions: RunQuestions) -> list[TaskQuestions]:
@@ -77,7 +77,7 @@ def count_questions(questions: RunQuestions) -> list[TaskQuestions]:
     for task in questions.tasks:
         samples = questions.benchmarks[task.benchmark].samples(questions.bundle, task.name)
         keys = [questions.document_key(sample) for _, sample in questions.selection.select(task, samples)]
-        counts.append(TaskQuestions(task.benchmark, task.name, len(keys), len(set(keys))))
+        counts.append(TaskQuestions(task.benchmark, task.name, len(keys), frozenset(keys)))
     return counts
 
 

@@ -9,12 +9,12 @@ residuals there,
 which is Bell and McCaffrey's CR2 (Survey Methodology 28, 2002) for means of strata, in closed form. The degrees of
 freedom for Student's t come from the same paper, or from adding the squared half widths of the strata's own t
 intervals if that gives fewer. Without shared documents it is the t interval of a mean. CR2 takes the rows of a document
-as independent: for a document larger than most, 1 - 2h + the sum of h^2, which takes them as equal, replaces 1 - h.
-Repeating every row of a cluster changes no number, so several answers to one question never count as several
-questions.
+as independent: for a document larger than most, 1 - 2h + the sum of h^2, which takes them as perfectly correlated,
+replaces 1 - h. Repeating every row of a cluster changes no number, so several answers to one question never count as
+several questions.
 
-With fewer than thirty clusters (or degrees of freedom + 1), or fewer than thirty above 0, or below 1, a score's
-distribution is too skewed for t. The interval is then computed on the logit scale, wider by |1 - 2 score| / df. It
+With fewer than thirty clusters (or degrees of freedom + 1), or fewer than thirty clusters above 0, or fewer than thirty
+below 1, a score's distribution is too skewed for t. The interval is then computed on the logit scale, wider by |1 - 2 score| / df. It
 contains Clopper and Pearson's at the effective number of samples (Korn and Graubard, same journal 24, 1998) if not all
 clusters are above 0 and below 1. bench/coverage.py measures how often all of them contain the true value.
 

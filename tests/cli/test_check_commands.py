@@ -102,6 +102,13 @@ def test_a_baseline_may_be_in_another_file(lbx: Lbx, results: Path, tmp_path: Pa
     fails(lbx(*check[:3], "nobody", *check[4:]), 2, "nobody")
 
 
+def test_a_part_of_the_questions_is_refused_also_against_another_file(lbx: Lbx, results: Path, tmp_path: Path) -> None:
+    with Store(tmp_path / "new.duckdb") as store:
+        add_run(store, "new", trec(50, 50))
+    check = ("check", tmp_path / "new.duckdb", "--not-worse-than", "good", "--baseline-file", results)
+    fails(lbx(*check, "--margin", "10"), 2, "answered different samples of longbench: 50 in common, 50 not")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

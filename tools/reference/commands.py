@@ -22,7 +22,7 @@ a command. [Options and their commands](#options-and-their-commands) lists the c
 
 Settings of the program, before the command: `--version` prints the version, and `--debug` shows tracebacks, the
 libraries' own logs, and what a run's start costs. Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples
-failed, 4 undecided (`lbx check`), 130 interrupted, 143 terminated. [Messages](messages.md) lists the errors and notes."""
+failed, 4 undecided (`lbx check`), 130 interrupted, 143 terminated. [Messages](messages.md) lists errors and notes."""
 
 
 def commands() -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ _FEWEST_WORDS = 3
 _REQUIREMENT = re.compile(r"\b(?:must|needs?|at most|only|exclude each other|use|write|pass)\b", re.IGNORECASE)
 _VALUE_FIRST = re.compile(r"^(?:[^\w{\[]*(?:\{[^{}]*\}|\[))+")
 _INTRODUCTION = """\
-Every error and note of lbx, in alphabetical order. Find a message by its first words: a value at its beginning, such as
+Errors and notes of lbx, in alphabetical order. Find a message by its first words: a value at its beginning, such as
 a path, does not count. Braces stand for a value ({path}), and brackets for a text that depends on the situation:
 [one | the other].
 

@@ -3,9 +3,8 @@
 The number formats of a weight's tensors select its format, and config.json must agree; a weight without a format is
 refused (``lbx.backends.hf.checkpoint``).
 
-Each format needs a function for the dense shape, which refuses tensors that do not fit together, and a function for
-the numbers.
-Products are computed in float32 and rounded once, to the model's number format.
+Each format needs two functions: one computes the dense shape and refuses tensors that do not fit together, the other
+dequantises. Products are computed in float32 and rounded once, to the model's number format.
 
 transformers' own dequantisation is not used, as measured with 5.23: FP8 needs accelerate, fails or is wrong by 40% of
 the logits' range if blocks do not divide a weight, ModelOpt's formats are read wrongly or not at all, GPTQ and AWQ need

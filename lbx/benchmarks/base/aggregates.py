@@ -3,7 +3,7 @@
 A task's scored samples are columns (``ScoredRows``). Sample objects are made only for benchmarks that need them.
 
 A results file of a year contains a hundred thousand answers. Most numbers are means of scores, and a mean over columns
-takes a hundredth of the time of a mean over objects, so this module uses only columns.
+takes a hundredth of the time of a mean over objects, so means are computed on columns.
 """
 
 from __future__ import annotations

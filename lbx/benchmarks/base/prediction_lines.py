@@ -188,7 +188,7 @@ def split_rows(
 
 
 def _parse_array(path: Path, text: str) -> Iterator[PredictionLine]:
-    """Yield the objects of a JSON array as rows. ``raw`` begins after the object before, and ends with the object.
+    """Yield the objects of a JSON array as rows. ``raw`` is the source text from the end of the previous object.
 
     The last ``raw`` includes the end of the file.
     """

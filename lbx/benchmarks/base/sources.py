@@ -312,7 +312,10 @@ def texts_of_keys(text: str, location: str, name: str, keys: tuple[str, ...]) ->
 
 
 def text_of(node: ast.expr) -> str | None:
-    """Read a text literal. A value of an f-string becomes its expression between "\0". Other nodes give None."""
+    """Read a text literal. A value of an f-string becomes its source code between two NUL characters.
+
+    Returns None for other nodes.
+    """
     match node:
         case ast.Constant(str(text)):
             return text

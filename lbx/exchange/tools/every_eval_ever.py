@@ -21,7 +21,7 @@ _IS_CORRECT = "score == 1"
 
 
 def every_eval_ever_files(run: RunRecord) -> dict[str, Iterable[str]]:
-    """Build two files for each benchmark, as {path: pieces of text}, with the samples first.
+    """Build the files of a run as {path: pieces of text}: per benchmark the scores, after the samples if there are any.
 
     Raises:
         UsageError: the model's developer, by which the datastore sorts files, is unknown.

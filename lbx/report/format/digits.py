@@ -1,7 +1,7 @@
 """Rounding of displayed numbers, shared by tables, charts and the page. JSON, CSV and parquet keep all digits.
 
 - A score with an interval, and the ends of the interval, are shown with one decimal, or two if the half-width is below
-  1. In 0..1, the range of some benchmarks' official numbers, with three and four.
+  1. On the scale from 0 to 1 of some benchmarks' official numbers: three decimals, or four.
 - An official number and the interval are shown with no more decimals than the number was rounded to: 28.9 ± 0.8. No
   decimals are lost: 12.5 is not shown as 12.
 - A score without an interval is shown with two decimals, official and other numbers with up to two (in 0..1: four).

@@ -71,7 +71,8 @@ def lines(sheet: Sheet, width: int | None = None, *, ascii_only: bool = False) -
         left_out |= dict.fromkeys(table.left_out)
     notes = [*sheet.notes]
     if left_out:
-        notes.append(f"Columns hidden (terminal too narrow): {', '.join(left_out)}. --format csv has every column.")
+        hidden = f"Columns hidden (terminal too narrow): {', '.join(left_out)}."
+        notes.append(f"{hidden} `lbx report FILE REPORT --format csv` prints every column.")
     for note in notes:
         yield from _note(note, width)
     if notes:

@@ -14,7 +14,7 @@ from lbx.results.views import HEADS
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the rows of the report: answers of two runs with different scores or outputs, question and references.
+    """Build the report ``changes``: samples with different scores or outputs in two runs, with their questions.
 
     Each row also names the known differences between the runs.
 

@@ -32,6 +32,7 @@ COLUMNS = (
     "rules_changed", "ambiguous", "unknown", "asked_again",
 )  # fmt: skip
 _KINDS = COLUMNS[3:]
+_UNPAIRED = COLUMNS[4:-1]
 
 
 def _hashes(*parts: str) -> str:
@@ -106,6 +107,11 @@ class OtherBaseline:
     names: Mapping[str, str]
     rescored_runs: Mapping[str, str]
     questions: Sequence[Mapping[str, Any]]
+
+    def unpaired_questions(self, name: str) -> int:
+        """Number of questions of a benchmark, or of BENCHMARK/TASK, that are not the same in both files."""
+        rows = [row for row in self.questions if name in (row["benchmark"], f"{row['benchmark']}/{row['task']}")]
+        return sum(row[kind] for row in rows for kind in _UNPAIRED)
 
 
 def open_baseline(store: Store, query: ReportQuery) -> OtherBaseline | None:

@@ -75,8 +75,8 @@ class _ScoreAggregator:
     """Aggregation of a run's scores of a benchmark.
 
     For the two bounds of a number, failed answers count as all wrong and as all right. Of an imported failure, only
-    the sample's name may be known. It counts in numbers over all samples, and numbers over some of the task's samples
-    get no bounds.
+    the sample's name may be known. Such a failure counts only in numbers over all samples, and other numbers of the
+    task get no bounds.
     """
 
     def __init__(self, store: Store, run_id: str, benchmark: Benchmark, version: int, *, is_complete: bool) -> None:

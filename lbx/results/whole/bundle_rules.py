@@ -1,4 +1,4 @@
-"""Scoring of stored answers by the rules of another bundle's own benchmarks, into a new results file.
+"""Scoring of stored answers by a newer revision of an own benchmark, into a new results file.
 
 An answer is scored if the hashes of the document and the instructions are those of the new bundle. Other answers are
 kept with a mark and without scores, and ``lbx run`` can ask the new questions.
@@ -178,7 +178,11 @@ def _rules_digest(language: str, meta: Mapping[str, Any]) -> str:
 
 
 def moved_ids(store: Store, bundle: Bundle, benchmark: str, task: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Find, by content, questions with another id in the bundle. Returns new ids for them, and for replaced questions.
+    """Match stored questions with the bundle's questions by content.
+
+    Returns:
+        {stored id: id in the bundle} of moved questions, and {id taken by a moved question: free id for the question
+        that had this id}.
 
     Lines without ids are named by their position, so that one new line changes the ids of all following lines.
     """

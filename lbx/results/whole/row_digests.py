@@ -2,9 +2,8 @@
 
 A digest is the start of the SHA-256 of an encoding that keeps every bit and has one reading: each value with its length
 in bytes before it, NULL as a mark of its own, a floating-point number by its 64 bits, JSON as the stored text, a list
-of texts as JSON. The
-digest of a row covers the row in the form of `lbx runs extract --without-texts`, so that it can be checked in both
-forms; texts have digests of their own.
+of texts as JSON. The digest of a row covers the row in the form of `lbx runs extract --without-texts`, so that it can
+be checked in both forms. Texts have digests of their own.
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ replaces 1 - h. Repeating every row of a cluster changes no number, so several a
 several questions.
 
 With fewer than thirty clusters (or degrees of freedom + 1), or fewer than thirty clusters above 0, or fewer than thirty
-below 1, a score's distribution is too skewed for t. The interval is then computed on the logit scale, wider by |1 - 2 score| / df. It
-contains Clopper and Pearson's at the effective number of samples (Korn and Graubard, same journal 24, 1998) if not all
-clusters are above 0 and below 1. bench/coverage.py measures how often all of them contain the true value.
+below 1, a score's distribution is too skewed for t. The interval is then computed on the logit scale, wider by |1 - 2
+score| / df. It contains Clopper and Pearson's at the effective number of samples (Korn and Graubard, same journal 24,
+1998) if not all clusters are above 0 and below 1. bench/coverage.py measures how often all of them contain the true
+value.
 
 Tails and quantiles of Student's t and the binomial distribution are accurate to at least nine digits up to
 100,000 degrees of freedom. SciPy also computes them, but takes seconds to import and would add 100 MB to a container.

@@ -24,7 +24,7 @@ from lbx.backends.serving.process import start_supervised
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
 
-_PAGE = (ROOT / "docs" / "models.md").read_text("utf-8")
+_PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
 (SERVE_LLAMA,) = (
     " ".join(code.replace("\\\n", "").split())
     for code in re.findall(r'^    python -c "([^"]*)" --model ', _PAGE, re.MULTILINE)

@@ -125,7 +125,7 @@ def test_whatever_ends_a_merge_the_file_is_as_it_was(
     target = tmp_path / "all.duckdb"
     merge([one], target, None, update=False)
     before = target.read_bytes()
-    for name in ("merge_files", "_add_up", "_close_runs", "journal_of"):
+    for name in ("merge_files", "_aggregate_joined_runs", "_close_runs", "journal_of"):
         with monkeypatch.context() as patched:
             patched.setattr(merging, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):

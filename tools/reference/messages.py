@@ -13,7 +13,7 @@ from tools.reference.python_api import entries, prose
 from tools.reference.sources import Function, Module, Project, Scope, called_name, literal_words
 
 ROOT = Path(__file__).resolve().parents[2]
-_NOTE_FUNCTIONS = ("note", "notify", "on_message", "say", "said", "warn")
+_NOTE_FUNCTIONS = ("note", "notify", "on_message", "warn")
 _LOG_METHODS = ("info", "warning", "error")
 _FEWEST_WORDS = 3
 """Literal words of the shortest note that can be looked up."""

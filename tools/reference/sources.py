@@ -225,7 +225,7 @@ class Scope:
         if name == "format_count" and len(arguments) > 1:
             plural = self._text(arguments[2]) if len(arguments) > 2 else f"{self._text(arguments[1])}s"
             return f"{self._text(arguments[0])} {plural}"
-        if name in ("nearest", "suggest_names"):
+        if name == "suggest_names":
             return "[Did you mean {names}? | Available: {names}.]"
         if name == "len" and arguments:
             return "{number of " + self._text(arguments[0]).strip("{}") + "}"
@@ -266,7 +266,7 @@ def _is_text(node: ast.expr) -> bool:
             return any(map(_is_text, values))
         case ast.Call(func=ast.Attribute(value=value)):
             return _is_text(value)
-        case ast.Call(func=ast.Name(id="as_command" | "format_count" | "nearest" | "suggest_names")):
+        case ast.Call(func=ast.Name(id="as_command" | "format_count" | "suggest_names")):
             return True
     return False
 

@@ -96,7 +96,8 @@ def test_l_eval_with_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
     assert ["House 2 is green" in found[0]["text"], "House 4 is white" in found[1]["text"]] == [True, True]
     (one,) = lbx.rows(results, "SELECT DISTINCT prompt_source AS source FROM generations")
     assert one["source"].endswith("stuff_prompt.py")
-    planned = lbx.ok("plan", *command(leval, results, "--rag", 2)[1:], "--no-measure-speed")
+    *asked, _, _ = command(leval, results)[1:]
+    planned = lbx.ok("plan", *asked, "--history", results, "--rag", 2, "--no-measure-speed")
     assert "All prompts already have answers" not in planned.stdout
 
 

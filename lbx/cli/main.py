@@ -24,7 +24,6 @@ from lbx.base.version import __version__
 from lbx.cli.failures import as_lbx_error, offer_own_file, with_other_output
 from lbx.cli.loading import Command, CommandSpec, PlainTypes, build_command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
-from lbx.options.meanings import OTHER_COMMANDS, RELATED
 
 
 def _version(value: bool) -> None:
@@ -377,6 +376,8 @@ def _alternatives(error: TyperException) -> str:
     context, name = getattr(error, "ctx", None), getattr(error, "option_name", "")
     if type(error).__name__ != "NoSuchOption" or context is None:  # private in Typer
         return ""
+    from lbx.options.meanings import OTHER_COMMANDS, RELATED  # verify and unpack do not load it
+
     if name in OTHER_COMMANDS:
         return OTHER_COMMANDS[name]
     helps = {opt: param.help for param in context.command.params for opt in param.opts if opt.startswith("--")}

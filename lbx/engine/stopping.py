@@ -88,7 +88,7 @@ class StopSearch:
 def stop_token_ids(stop: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
     """Token ids whose text is exactly one of ``stop``: they end an answer, and are forbidden before ``min_new_tokens``.
 
-    LongBench's samsum treats the token of a line break as an end of sequence, and forbids it as the first token
+    An official script treats the token of a line break as an end of sequence, and forbids it as the first token
     (``min_length``). As there, longer tokens that begin with a line break neither end the answer nor are forbidden.
     """
     ids = (tokenizer.encode(s, special=False)[-1:] for s in stop if s)

@@ -17,6 +17,7 @@ MOST = 40
 HEAVY = {"torch", "transformers", "llama_cpp", "duckdb", "numpy", "httpx2", "jinja2", "starlette", "uvicorn"}
 REASONS = {
     ("options/run_spec.py", "lbx.backends.weights"): "a tenth of what `lbx run --help` takes, and only shards need it",
+    ("cli/main.py", "lbx.options.meanings"): "verify and unpack, whose code an officer reads, do without it",
     ("base/crash_report.py", "lbx.base.processes"): "the module is also a script that starts without lbx",
 }
 

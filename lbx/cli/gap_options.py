@@ -31,7 +31,7 @@ class BundleOptions:
 
     Example: lbx bundle bundle/longbench.toml bundle/leval.toml -o out
 
-    Example: lbx bundle models/new.toml --base bundle.json -o out
+    Example: lbx bundle bundle/leval.toml --base bundle.json -o out
     """
 
     BRIEF: ClassVar[Sequence[str]] = ("output", "bundle_name", "base", "sign", "dry_run")

@@ -44,7 +44,7 @@ class Condition:
         n, clusters: number of samples and of documents.
         value, low, high: score in percent, or difference in points, with the 90% interval.
         reason: reason why the condition is undecided.
-        caution: possible differences between the two runs, other than their models.
+        caution: tasks without all samples, or differences between the two runs other than their models.
     """
 
     task: str
@@ -93,9 +93,10 @@ def check_run(
     """
     run = _find_run(store, run, () if query.baseline_file else others)
     scores = _scores(store, run)
-    failed = _failed_samples(store, run)
+    failed, partial = _failed_samples(store, run), _partial_tasks(store, run)
     conditions = [
-        _at_least(name, _find(name, scores, run), least, failed.get(name, 0)) for name, least in least_scores.items()
+        _at_least(name, _find(name, scores, run), least, failed.get(name, 0), partial)
+        for name, least in least_scores.items()
     ]
     for other in others:
         conditions += _not_worse(store, run, other, query, scores=scores, failed=failed)
@@ -141,6 +142,15 @@ def _failed_samples(store: Store, run: str) -> dict[str, int]:
     return failed
 
 
+def _partial_tasks(store: Store, run: str) -> dict[str, str]:
+    """Describe the tasks of which the run answered only some samples, as {BENCHMARK/TASK: "6 of 180 samples"}."""
+    sql = "SELECT benchmark, task, samples, bundle_samples FROM coverage WHERE run_id = ? AND samples < bundle_samples"
+    rows = store.query(sql, [run]).rows
+    return {
+        f"{benchmark}/{task}": f"{some:,} of {format_count(all_, 'sample')}" for benchmark, task, some, all_ in rows
+    }
+
+
 def _judge(
     low: float | None, high: float | None, threshold: float, reason: str, failed: int
 ) -> tuple[GateVerdict, str]:
@@ -154,13 +164,14 @@ def _judge(
     return GateVerdict.UNDECIDED, reason
 
 
-def _at_least(name: str, score: RunScore, least: float, failed: int) -> Condition:
-    sure = interval(score.estimate, _LEVEL)
-    low, high = _percent(sure.low), _percent(sure.high)
-    reason = sure.method if low is None else f"{least:g} is inside the interval"
+def _at_least(name: str, score: RunScore, least: float, failed: int, partial: Mapping[str, str]) -> Condition:
+    bounds = interval(score.estimate, _LEVEL)
+    low, high = _percent(bounds.low), _percent(bounds.high)
+    reason = bounds.method if low is None else f"{least:g} is inside the interval"
+    tasks = {task: text for task, text in partial.items() if f"{task}/".startswith(f"{name}/")}
     return Condition(
-        name, f"at least {least:g}", sure.n, sure.clusters, 100 * score.score, low, high,
-        *_judge(low, high, least, reason, failed),
+        name, f"at least {least:g}", bounds.n, bounds.clusters, 100 * score.score, low, high,
+        *_judge(low, high, least, reason, failed), "; ".join(f"{task}: {text}" for task, text in tasks.items()),
     )  # fmt: skip
 
 

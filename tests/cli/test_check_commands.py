@@ -93,6 +93,15 @@ def test_failed_samples_leave_it_undecided(lbx: Lbx, results: Path) -> None:
     assert json.loads(done.stdout)["conditions"][0]["reason"] == "3 samples failed"
 
 
+def test_a_score_of_a_part_of_the_samples_is_marked(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    results = tmp_path / "part.duckdb"
+    lbx.ok("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "--limit", 2, "-o", results, "--no-plan")
+    done = lbx("check", results, "--at-least", "needle/single_en=0", "--at-least", "needle=0")
+    assert "Caution: needle/single_en: 2 of 8 samples" in done.stdout, done.stdout + done.stderr
+    lbx.ok("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", results, "--no-plan")
+    assert "Caution" not in lbx("check", results, "--at-least", "needle/single_en=0").stdout
+
+
 def test_a_baseline_may_be_in_another_file(lbx: Lbx, results: Path, tmp_path: Path) -> None:
     with Store(tmp_path / "new.duckdb") as store:
         add_run(store, "new", trec(79, 100))

@@ -199,7 +199,7 @@ def test_progress_bars_spell_names_out(tmp_path: Path) -> None:
         "with ByteProgress() as progress:\n"
         "    progress(evil, evil, 1, 2); time.sleep(0.3)\n"
         "with RunBar() as progress:\n"
-        "    progress.counted(evil, 1, 3); time.sleep(0.3)\n"
+        "    progress.on_count(evil, 1, 3); time.sleep(0.3)\n"
     )
     drawn = on_screen(script, columns=200, program=("-P", "-c"))
     assert [line.count("[bold]b[/bold]") for line in sorted(drawn.frames) if "\\x1b" in line] == [1, 2]

@@ -203,7 +203,7 @@ def _how(memory: Any) -> str:
         return "yes, by copies"
     if not memory.traits.forks_anywhere:
         return "yes, with states"
-    return "yes" if memory._parts else "yes, by a mask"
+    return "yes" if memory._by_segments else "yes, by a mask"
 
 
 @dataclass

@@ -138,7 +138,7 @@ def _overall(row: BoardRow) -> float | None:
 BOARDS = Boards(
     {
         "board_longbench_v2": Board(
-            "LongBench v2: leaderboard (accuracy in percent, plain and with CoT; by Overall with CoT)",
+            "LongBench v2: leaderboard (accuracy in percent, plain and with CoT)",
             (
                 MODE,
                 *(

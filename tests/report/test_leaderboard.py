@@ -15,8 +15,9 @@ from scipy import stats
 from lbx.base.records import Sample
 from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
+from lbx.report.ranks import sort_score
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.rows.leaderboard import describe_few_documents, rank_ranges, sort_score
+from lbx.report.rows.leaderboard import describe_few_documents, rank_ranges
 from lbx.results import Store
 from tests.command_line import Lbx
 from tests.report.made_runs import add_run, trec

@@ -11,7 +11,7 @@ from lbx.base.records import Sample
 from lbx.report import page
 from lbx.report.page.source import PageSource
 from lbx.report.query import ALL
-from lbx.report.rows.leaderboard import ranked_runs
+from lbx.report.ranks import ranked_runs
 from lbx.results import Store
 from tests.page_parts import EVIL, SPELLED, Page, results_file
 from tests.report.made_runs import add_run, trec

@@ -250,8 +250,9 @@ class Board:
         columns: columns after the model's column.
         parts: groups of rows.
         leading_columns: columns before the model's column.
-        rank_by: returns the value that ranks a group's rows, best first. With None, rows keep their order.
-        order_number: number that orders the models in the same way in all groups. With None, models keep their order.
+        rank_by: returns the value by which published models are placed among a group's runs, which are in the order of
+            the leaderboard. With None, published models follow.
+        order_number: number that places published models in the same way in all groups.
         pairs_modes: whether a model's plain run and the run that reasons share a row.
         keeps_empty: whether a model gets a row in a group even without any of the group's numbers.
         model_label: returns the label of a model. With None, it is the model's name.

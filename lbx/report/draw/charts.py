@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 
 from lbx.base.visible import one_line
 from lbx.report.draw import svg
@@ -104,6 +105,8 @@ MOST_BANDS = 2
 """Maximum number of lines in a chart whose bands are always visible."""
 _ROW_GAP = 6.0
 """Distance between rows with different labels, px."""
+_TIE = 15.0
+"""Distance between bars of tied rows, px."""
 _WIDEST = 60.0
 """Width of the widest column's name that is not turned, px."""
 
@@ -222,19 +225,29 @@ def _end_labels(
     ]
 
 
-def dots(title: str, description: str, rows: Sequence[tuple[str, Series]], width: int = 720, zero: bool = False) -> str:
+def dots(
+    title: str,
+    description: str,
+    rows: Sequence[tuple[str, Series]],
+    width: int = 720,
+    *,
+    zero: bool = False,
+    ties: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Draw a dot chart: a row per series with points and intervals, and a legend unless labels contain the names.
 
     Args:
         rows: (label, series) pairs. Consecutive rows with the same label share the label.
         zero: whether to mark 0, for points that are differences.
+        ties: letters by label. Rows that share a letter share a grey bar on the right.
     """
     known_rows = [(label, s) for label, s in rows if any(p and p.has_value for p in s.points)]
     groups = [(label, [s for _, s in group]) for label, group in groupby(known_rows, key=lambda row: row[0])]
     room = visible_width((label for label, _ in groups), 250)
     names = dict(zip((label for label, _ in groups), short_names([label for label, _ in groups], room), strict=True))
     key, top = legend(((s.name, s.mark) for label, s in known_rows if s.name not in label), width)
-    left, top, right = room + 20, top + 8, 24
+    letters = sorted({*"".join(ties.values())})
+    left, top, right = room + 20, top + 8, 24 + _TIE * len(letters)
     height = top + svg.LINE * len(known_rows) + _ROW_GAP * len(groups) + 34
     ends = extent(s for _, s in known_rows)
     scale = svg.axis([*ends, 0.0] if zero else ends, left, width - right, most=7)
@@ -245,10 +258,20 @@ def dots(title: str, description: str, rows: Sequence[tuple[str, Series]], width
         body = svg.text(left - 10, y + 10, names[label], "end", label)
         for series in group:
             points = [p for p in series.points if p and p.has_value]
-            body += svg.group(series.mark, "".join(_dot(series, p, scale, y + 6) for p in points), "row")
+            bars = [(width - right + 16 + _TIE * at, letter) for at, letter in enumerate(letters)]
+            drawn = "".join(_tie(x, y, letter) for x, letter in bars if letter in ties.get(label, ""))
+            drawn += "".join(_dot(series, p, scale, y + 6) for p in points)
+            body += svg.group(series.mark, drawn, "row")
             y += svg.LINE
         parts.append(svg.rows(body, svg.LINE, _ROW_GAP))
     return svg.chart(title, description, width, height, parts)
+
+
+def _tie(x: float, y: float, letter: str) -> str:
+    """Draw the part of a grey bar in a row, which reaches to the parts in the rows above and below."""
+    size = f'width="{svg.px(_TIE - 3)}" height="{svg.px(svg.LINE + _ROW_GAP)}"'
+    bar = f'<rect class="tie" x="{svg.px(x)}" y="{svg.px(y + 6 - (svg.LINE + _ROW_GAP) / 2)}" {size}/>'
+    return bar + svg.text(x + (_TIE - 3) / 2, y + 10, letter, "middle")
 
 
 def _dot(series: Series, point: Point, scale: svg.Axis, y: float) -> str:

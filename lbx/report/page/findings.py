@@ -17,7 +17,8 @@ from lbx.report.format.labels import Row
 from lbx.report.page.html import Html, Section, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import coverage_words
 from lbx.report.page.source import PageSource
-from lbx.report.rows.leaderboard import describe_few_documents, sort_score
+from lbx.report.ranks import sort_score
+from lbx.report.rows.leaderboard import describe_few_documents
 
 _MANY = 0.05
 """Share of a run's answers above which the page mentions a mark."""

@@ -35,6 +35,7 @@ from lbx.report.draw.figures import (
 )
 from lbx.report.format.labels import number_label
 from lbx.report.query import PUBLISHED, ReportQuery
+from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report
 from lbx.report.rows.reference import PublishedModel, find_published, starred_name
 from lbx.results import Store, Table
@@ -120,7 +121,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     keep = KEEP if query.keep_share is None else query.keep_share
     rows = [
         names[run] | {"benchmark": benchmark} | line
-        for (run, benchmark), tasks in read_scores(store, query.runs).items()
+        for (run, benchmark), tasks in by_benchmark_and_rank(store, read_scores(store, query.runs)).items()
         for line in _lines(benchmark, tasks, keep, query.keep_score)
     ]
     if query.models or query.references:

@@ -28,7 +28,7 @@ from lbx.report.format.sheets import Sheet
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.rows.revisions import open_baseline
 from lbx.results import Store, Table
-from lbx.results.attesting.checking import attestation_notice
+from lbx.results.attesting.checking import AttestationNotice, attestation_notice
 from lbx.results.read.runs import resolve_runs_in
 from lbx.results.scoring.reading import open_with_numbers
 
@@ -57,6 +57,7 @@ def report(options: ReportOptions) -> None:
     on_a_page = is_overview and output_format is ReportFormat.HTML
     read_reports = overviews.REPORTS_READ if on_a_screen else reports.reports_on_page() if on_a_page else names
     reports.check_options(read_reports, given_options)
+    notice = attestation_notice(results) if results is not None else AttestationNotice()
     query = ReportQuery(
         runs=resolve_runs_in(results, options.runs) if results else (),
         models=options.published,
@@ -72,22 +73,22 @@ def report(options: ReportOptions) -> None:
         limit=options.rows or ALL.limit,
         keep_share=options.keep_share,
         keep_score=options.keep_score,
+        attestation=notice.state,
     )
-    notice = attestation_notice(results) if results is not None else ""
     if results is not None and on_a_screen:
-        sheets = _with_notice(_overview(results, query), notice)
+        sheets = _with_notice(_overview(results, query), notice.text)
         show_sheets(sheets, output, ascii_only=options.ascii_only, pipe_width=_PIPE_WIDTH)
         return
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, query, binary_file(output, 'Parquet')):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
-        answer_text(_page(results, names if view else (), query, options.chars, notice), output)
+        answer_text(_page(results, names if view else (), query, options.chars, notice.text), output)
     elif output_format in _PICTURES:
         _draw(results, names, query, output_format, output)
     tables = Tables()
     if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML, *_PICTURES):
         tables = _read_reports(results, names, query, in_bold=output_format is ReportFormat.LATEX)
-        _write_tables(tables, output_format, output, notice, ascii_only=options.ascii_only)
+        _write_tables(tables, output_format, output, notice.text, ascii_only=options.ascii_only)
     elif any(reports.REPORTS[name].has_failed for name in names):
         tables = _read_reports(results, names, query, in_bold=False)
     if any(

@@ -31,6 +31,7 @@ class Figure:
         benchmark: Benchmark of the chart's numbers, or "" for a chart over several benchmarks.
         is_small: Whether the chart is placed in a grid with neighbouring small charts.
         mark: Mark of the run if the whole chart is about one run, or None.
+        is_whole: Whether the chart contains its title, and is a whole file.
     """
 
     title: str
@@ -39,10 +40,15 @@ class Figure:
     benchmark: str = ""
     is_small: bool = False
     mark: int | None = None
+    is_whole: bool = False
 
 
 class FigureSource(Protocol):
     """Source of the rows of reports, and of the names and marks of runs, for ``Report.draw``."""
+
+    @property
+    def file(self) -> str:
+        """Name of the results file."""
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a report, or [] if it is empty. Raises UsageError if the report refuses the query."""
@@ -88,6 +94,8 @@ _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 def svg_file(title: str, figures: Sequence[Figure]) -> str:
     """Arrange figures and titles in rows, and captions below, as a self-contained SVG file."""
+    if figures[0].is_whole:
+        return _file(title, *_size(figures[0]), figures[0].svg)
     places, height = _arrange(figures)
     parts = [_heading(4, 20, title, _WIDTH)]
     for figure, x, y in places:
@@ -97,11 +105,15 @@ def svg_file(title: str, figures: Sequence[Figure]) -> str:
     for caption in captions:
         parts.append(svg.text(4, height, svg.shorten(caption, _WIDTH), "start"))
         height += svg.LINE + 3
-    size = f'width="{svg.px(_WIDTH)}" height="{svg.px(height)}"'
+    return _file(title, _WIDTH, height, "".join(parts))
+
+
+def _file(title: str, width: float, height: float, body: str) -> str:
+    size = f'width="{svg.px(width)}" height="{svg.px(height)}"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {svg.px(_WIDTH)} {svg.px(height)}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {svg.px(width)} {svg.px(height)}">'
         f"<title>{svg.escape_text(title)}</title><style>{light_style()}</style>"
-        f'<rect {size} fill="{_palette()["--paper"]}"/>{"".join(parts)}</svg>\n'
+        f'<rect {size} fill="{_palette()["--paper"]}"/>{body}</svg>\n'
     )
 
 

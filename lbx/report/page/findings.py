@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
 from lbx.opinions.fitness import FIT
+from lbx.report.draw.card import Piece
 from lbx.report.format.labels import Row
-from lbx.report.page.html import Html, Section, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.html import Html, Section, html, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import coverage_words
 from lbx.report.page.source import PageSource
-from lbx.report.ranks import sort_score
-from lbx.report.rows.leaderboard import describe_few_documents
+from lbx.report.rows.card import CARD, sentences
 
 _MANY = 0.05
 """Share of a run's answers above which the page mentions a mark."""
@@ -39,56 +39,21 @@ def remarks(source: PageSource) -> list[Html]:
     ]
 
 
-def leading_sentences(source: PageSource) -> Iterator[Html]:
-    """Yield a sentence on the leading run for each benchmark and set of tasks.
-
-    Means over different tasks are not comparable. The order is the leaderboard's, which accounts for missing answers.
-    """
-    done: dict[tuple[str, str], list[str]] = {}
-    for guard in source.rows("guards"):
-        done.setdefault((guard["run_id"], guard["benchmark"]), []).append(guard["task"])
-    benchmarks = _group_by(source.rows("leaderboard"), "benchmark")
-    for benchmark, rows in sorted(benchmarks, key=lambda group: -len(group[1])):
-        groups: dict[tuple[str, ...], list[Row]] = {}
-        for row in rows:
-            if row["score"] is not None:
-                groups.setdefault((*sorted(done.get((row["run_id"], benchmark), ())),), []).append(row)
-        sizes = Counter(map(len, groups))
-        for tasks, group in groups.items():
-            location = _benchmark_tag(group[0])
-            if len(groups) > 1:
-                names = f" ({', '.join(tasks[:3])}{', ...' if len(tasks) > 3 else ''})" if sizes[len(tasks)] > 1 else ""
-                location = Html(
-                    f"{location}, {len(tasks):,} {'task' if len(tasks) == 1 else 'tasks'}{tag('span', names)},"
-                )
-            yield _leader(source, group, location)
+def leading_sentences(source: PageSource) -> list[Html]:
+    """Write the sentences of the report ``card``, of which the first are on the card."""
+    return [Html("".join(map(partial(_piece, source), words))) for _, words in sentences(source.rows(CARD.name))]
 
 
-def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
-    first, *others = rows
-    if not others:
-        return Html(f"{_run_tag(source, first)} scores {_score(first)} on {location.rstrip(',')}.")
-    level = [row for row in rows if _printed_score(row) == _printed_score(first)]
-    near = [row for row in others if row not in level and str(row["place"]).partition("-")[0] == "1"]
-    names = _and([f"{_run_tag(source, row)} ({100 * row['score']:.1f})" for row in near], 2)
-    few = describe_few_documents(rows)
-    suffix = f"; {few}" if few else f"; {names} may be as good" if near else ""
-    if len(level) > 1:
-        leaders = _and([_run_tag(source, row) for row in level])
-        return Html(f"{leaders} share the first place on {location} with {100 * first['score']:.1f}{suffix}.")
-    verb = "comes first on" if near else "leads"
-    return Html(f"{_run_tag(source, first)} {verb} {location} with {_score(first)}{suffix}.")
+def _piece(source: PageSource, piece: Piece) -> Html:
+    if piece.run_id:
+        return _run_tag(source, {"run_id": piece.run_id})
+    return tag("b", piece.text) if piece.is_strong else html(piece.text)
 
 
 def _and(names: Sequence[str], most: int = 3) -> str:
     """Join names by commas and "and". If there are at least two more than ``most``, count the others."""
     items = [*names[:most], f"{len(names) - most:,} more"] if len(names) > most + 1 else names
     return " and ".join(filter(None, (", ".join(items[:-1]), items[-1]))) if items else ""
-
-
-def _printed_score(row: Row) -> tuple[str, str]:
-    """Format a score and the sort key of the score, both rounded as on the page."""
-    return f"{100 * row['score']:.1f}", f"{100 * sort_score(row):.1f}"
 
 
 def _verdicts(source: PageSource) -> Iterator[Html]:
@@ -187,12 +152,6 @@ def _unfinished_runs(source: PageSource) -> Iterator[Html]:
 def _run_tag(source: PageSource, row: Row) -> Html:
     mark = source.mark(row["run_id"])
     return run_name(mark, source.label(row["run_id"])) if mark is not None else tag("span", str(row["run_id"]))
-
-
-def _score(row: Row) -> str:
-    text = f"{100 * row['score']:.1f}"
-    low, high = row.get("low"), row.get("high")
-    return text if low is None or high is None else f"{text} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _group_by(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]]]:

@@ -17,6 +17,7 @@ from pathlib import PurePath
 
 from lbx.base.version import __version__
 from lbx.base.visible import as_command, one_line
+from lbx.report.draw.card import MOST_SENTENCES
 from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS, figures
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
@@ -39,6 +40,7 @@ from lbx.report.page.source import PageRun, PageSource
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.report import PagePlace
 from lbx.report.reports import REPORTS, load_report, reports_on_page
+from lbx.report.rows.card import CARD, first_rows
 from lbx.results import Store
 from lbx.results.file.texts import removal_notice
 from lbx.results.read.runs import check_runs
@@ -63,7 +65,6 @@ _GROUPS = {
 """{group in the contents: sections that are no reports}. The group of a report is ``PagePlace.group``."""
 _MANY_ROWS = 1000
 """Number of task scores above which a page shows fewer rows of each report."""
-_MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _SCRIPTS = (
     "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
@@ -139,14 +140,15 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 
 
 def _first_section(source: PageSource) -> Section:
-    """Build the first section: leaders, all scores, remarkable results."""
-    sentences, points = list(leading_sentences(source)), remarks(source)
+    """Build the first section: the card, all scores, remarkable results."""
+    sentences, points = leading_sentences(source), remarks(source)
     first_figures = [name for name, place in _places().items() if place.figures == "first section"]
     curves = drawings(figure for name in first_figures for figure in figures(source, name))
+    n_on_card = min(len(first_rows(source.rows(CARD.name))), MOST_SENTENCES)
     parts = [
-        *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
+        *(part("card", figure.title, Html(figure.svg), sentences[:n_on_card]) for figure in figures(source, CARD.name)),
         scoreboard_part(source),
-        part("overview", [*points, *sentences[_MOST_LEADERS:]], _MOST_REMARKS, curves),
+        part("overview", [*points, *sentences[n_on_card:]], _MOST_REMARKS, curves),
     ]
     return Section("scores", "Scores", list(filter(None, parts)))
 

@@ -38,6 +38,7 @@ class ScoreCell:
         note: Number of answers, for a tooltip.
         is_partial: Whether the score averages only some of the tasks that other runs answered.
         coverage: "32 of 60 samples" if some samples lack an answer, or "".
+        sorts_as: Score with missing answers as 0, by which runs are ordered, or None if it is the score.
     """
 
     value: float
@@ -46,6 +47,7 @@ class ScoreCell:
     note: str = ""
     is_partial: bool = False
     coverage: str = ""
+    sorts_as: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,13 @@ def build_scoreboard(
             n_tasks, most_tasks = row["tasks"], task_counts[row["benchmark"]]
             note = f"{n_tasks} of {most_tasks} tasks, " if most_tasks > 1 else ""
             cell = _cell(row, row["score"], 100.0, note + _coverage_note(row))
-            cell = replace(cell, is_partial=n_tasks < most_tasks)
+            sorts_as = row["missing_as_0"]
+            cell = replace(
+                cell,
+                is_partial=n_tasks < most_tasks,
+                coverage=cell.coverage or _answered_part(row),
+                sorts_as=None if sorts_as in (None, row["score"]) else 100 * sorts_as,
+            )
             add(row, "average", row["benchmark"], cell)
     for benchmark, rows in averages.items():
         for row in rows:
@@ -121,6 +129,12 @@ def _coverage_note(row: Row) -> str:
     if row.get("failed"):
         notes.append(f"{row['failed']:,} failed")
     return ", ".join(notes)
+
+
+def _answered_part(row: Row) -> str:
+    """Describe the share of answers that were given, of those that a killed or limited run should have, or ""."""
+    answered, total = row["answered"] or 0, max(row["asked"] or 0, row["scorable_answers"] or 0)
+    return f"{answered:,} of {total:,} answers" if row["missing_as_0"] is not None and answered < total else ""
 
 
 def coverage_words(row: Row) -> str:

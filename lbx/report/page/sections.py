@@ -6,7 +6,7 @@ averages, categories and tasks of benchmarks as columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -284,16 +284,43 @@ def scoreboard_part(source: PageSource) -> Html | None:
     heads = [_head(column, switches) for column in board.columns]
     rows = []
     runs_with_scores = {run for run, _ in board.cells}
+    asked = {(row["run_id"], row["benchmark"], task) for row in source.rows("guards") for task in (row["task"], None)}
     for run, page_run in source.runs.items():
         if run not in runs_with_scores:
             continue
         cells = [tag("th", run_name(page_run.mark, page_run.label), scope="row")]
         for column, style in zip(board.columns, styles, strict=True):
             place = places.get((run, column.benchmark)) if column.kind == "average" else None
-            cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))
+            task = column.name if column.kind == "task" else None
+            why = "no score" if (run, column.benchmark, task) in asked else "not asked"
+            cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place, why))
         rows.append((run_class(page_run.mark), cells))
-    has_partial_averages = any(cell.is_partial for cell in board.cells.values())
-    return part("scoreboard", list(switches.values()), heads, rows, has_partial_averages)
+    notes = [*_scoreboard_notes(board), *_runs_without_scores(source, runs_with_scores)]
+    return part("scoreboard", list(switches.values()), heads, rows, notes)
+
+
+def _scoreboard_notes(board: Scoreboard) -> Iterator[str]:
+    cells = board.cells.values()
+    order = f"Runs are in the order of the leaderboard of {board.columns[0].benchmark}"
+    yield f"{order}, with missing answers as 0." if any(c.sorts_as is not None for c in cells) else f"{order}."
+    if any(cell.coverage for cell in cells):
+        yield "† a score over a part of the answers; the others are missing"
+    if any(cell.is_partial for cell in cells):
+        yield "* an average over only some of the tasks that other runs have"
+
+
+def _runs_without_scores(source: PageSource, runs_with_scores: Collection[str]) -> Iterator[Html]:
+    """Name the runs that are in no row, by the reason."""
+    judged = {row.get(name) for row in source.rows("judge_results") for name in ("run_id", "against_run_id")}
+    answering = {row["run_id"] for row in source.rows("guards")}
+    groups: dict[str, list[Html]] = {}
+    for run, page_run in source.runs.items():
+        if run not in runs_with_scores:
+            has_no_score = "their answers were judged, but have no score" if run in judged else "no answer has a score"
+            reason = has_no_score if run in answering else "no answers"
+            groups.setdefault(reason, []).append(tag("span", run_name(page_run.mark, page_run.label)))
+    for reason, names in groups.items():
+        yield Html(f"Not in the table, because {reason}: {', '.join(names)}.")
 
 
 def _group(column: ScoreColumn) -> Group | None:
@@ -353,12 +380,14 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     }
 
 
-def _cell(cell: ScoreCell | None, style: str, place: str | None) -> Html:
+def _cell(cell: ScoreCell | None, style: str, place: str | None, why_none: str) -> Html:
     if cell is None:
-        return tag("td", "", class_=style)
+        return tag("td", why_none, class_=f"{style} none")
+    sorts_as = "" if cell.sorts_as is None else f"{cell.sorts_as:.1f} with missing answers as 0"
     interval = "" if cell.low is None or cell.high is None else f"[{cell.low:.1f}, {cell.high:.1f}]"
-    notes = [interval and f"95% interval {interval}", place and f"place {place}", cell.note]
-    mark = tag("sup", "*") if cell.is_partial else ""
+    notes = [interval and f"95% interval {interval}", place and f"place {place}", cell.note, sorts_as]
+    marks = ("*" if cell.is_partial else "") + ("†" if cell.coverage else "")
+    mark = tag("sup", marks) if marks else ""
     more = ", ".join(filter(None, (interval, place and f"place {place}")))
     return tag(
         "td",

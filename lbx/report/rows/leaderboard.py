@@ -57,6 +57,11 @@ _AVERAGED = """
 
 
 def table(store: Store, query: ReportQuery) -> Table:
+    """Build the rows of the report once for each choice of runs, because the card has them, too."""
+    return store.compute_once(("leaderboard", *query.runs), lambda: _table(store, query))
+
+
+def _table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report in order, with ``place`` "1" or "1-3", or None without other runs on the tasks."""
     scores = read_ranked_scores(store)
     rows = select_runs(scores, query.runs)

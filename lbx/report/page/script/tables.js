@@ -21,7 +21,7 @@ for (const table of all("main table")) {
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const keyed = rows.map((row) => {
         const t = row.cells[column].textContent;
-        return { row, t, n: number(t), none: ["-", "", "unknown"].includes(t) };
+        return { row, t, n: number(t), none: ["-", "", "unknown"].includes(t) || row.cells[column].matches(".none") };
       });
       keyed.sort((a, b) => a.none - b.none || (down ? compared(b, a) : compared(a, b)));
       rows = keyed.map((one) => one.row);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -12,13 +13,16 @@ from typing import Any
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
+from lbx.base.visible import one_line
 from lbx.opinions.fitness import FIT
 from lbx.report.draw.card import Piece
+from lbx.report.draw.figures import MOST_RUNS
 from lbx.report.format.labels import Row
 from lbx.report.page.html import Html, Section, html, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import coverage_words
 from lbx.report.page.source import PageSource
 from lbx.report.rows.card import CARD, sentences
+from lbx.report.rows.comparison import average_rows
 
 _MANY = 0.05
 """Share of a run's answers above which the page mentions a mark."""
@@ -56,6 +60,36 @@ def _and(names: Sequence[str], most: int = 3) -> str:
     return " and ".join(filter(None, (", ".join(items[:-1]), items[-1]))) if items else ""
 
 
+def pair_sentences(source: PageSource) -> dict[str, dict[str, str]]:
+    """Sentences on each two runs' averages of a few runs: {benchmark: {marks of both runs: sentence}}."""
+    ranked = dict.fromkeys(row["run_id"] for row in source.rows("leaderboard") if row.get("ties"))
+    if source.store is None or not 2 <= len(ranked) <= MOST_RUNS:
+        return {}
+    query = replace(source.query, runs=list(ranked), baseline="", baseline_file=None, allow_different_settings=True)
+    found: dict[str, dict[str, str]] = {}
+    for row in average_rows(source.store, query):
+        first, second = sorted(source.runs[row[side]].mark for side in ("run_a", "run_b"))
+        if row["difference"] is not None:
+            found.setdefault(row["benchmark"], {}).setdefault(f"{first} {second}", _pair_sentence(source, row))
+    return found
+
+
+def _pair_sentence(source: PageSource, row: Row) -> str:
+    is_clustered = row["clusters"] and row["cluster_by"] != "sample"
+    documents = f" on {row['clusters']:,} {row['cluster_by']}s" if is_clustered else ""
+    caution = f" Caution: {row['caution']}." if row["caution"] else ""
+    return one_line(
+        f"{source.label(row['run_b'])} minus {source.label(row['run_a'])}: {_points(row)} points, from the "
+        f"{row['n']:,} questions{documents} that both answered; {row['verdict']}.{caution}"
+    )
+
+
+def _points(row: Row) -> str:
+    low, high = row["low"], row["high"]
+    between = "" if low is None or high is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"{100 * row['difference']:+.1f}{between}"
+
+
 def _verdicts(source: PageSource) -> Iterator[Html]:
     """Yield the comparison's verdict on each two runs, for the first line of each benchmark, the average."""
     try:
@@ -68,12 +102,10 @@ def _verdicts(source: PageSource) -> Iterator[Html]:
         if pair in seen or row["difference"] is None or len(seen) >= _MOST_PAIRS:
             continue
         seen.add(pair)
-        low, high = row["low"], row["high"]
-        between = f" [{100 * low:+.1f}, {100 * high:+.1f}]" if low is not None and high is not None else ""
         yield Html(
             f"{_run_tag(source, {'run_id': row['run_b']})} against {_run_tag(source, {'run_id': row['run_a']})} "
             f"on {_benchmark_tag(row)}, "
-            f"{tag('span', str(row['task']))}: {100 * row['difference']:+.1f}{between} points, "
+            f"{tag('span', str(row['task']))}: {_points(row)} points, "
             f"{tag('b', str(row['verdict'] or 'unknown'))}."
         )
 
@@ -169,10 +201,9 @@ def settings(source: PageSource) -> Section:
         [run_name(run.mark, run.label), *(_cell_text(run.row[name]) for name in list(_RUN_COLUMNS)[1:])] for run in runs
     ]
     first = table("Runs", columns, body, marks=[run.mark for run in runs])
-    names = sorted({name for run in runs for name in _settings_of(run.row)})
+    names = sorted({name for run in runs for name in settings_of(run.row)})
     rows = [
-        [run_name(run.mark, run.label), *(_cell_text(_settings_of(run.row).get(name)) for name in names)]
-        for run in runs
+        [run_name(run.mark, run.label), *(_cell_text(settings_of(run.row).get(name)) for name in names)] for run in runs
     ]
     alike = [i for i in range(1, len(names) + 1) if len({row[i] for row in rows}) == 1]
     same = "; ".join(f"{names[i - 1]} {rows[0][i]}" for i in alike) if len(rows) > 1 else ""
@@ -212,7 +243,7 @@ _RUN_COLUMNS = {
 }  # fmt: skip
 
 
-def _settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
     settings = json.loads(row["settings"] or "{}")
     return settings if isinstance(settings, dict) else {}
 

@@ -22,7 +22,7 @@ from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS, figures
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
 from lbx.report.page import answer_data
-from lbx.report.page.findings import failures, leading_sentences, remarks, settings
+from lbx.report.page.findings import failures, leading_sentences, pair_sentences, remarks, settings
 from lbx.report.page.html import (
     Html,
     Note,
@@ -67,8 +67,8 @@ _MANY_ROWS = 1000
 """Number of task scores above which a page shows fewer rows of each report."""
 _MOST_REMARKS = 5
 _SCRIPTS = (
-    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
-    "start",
+    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "pairs",
+    "keys", "start",
 )  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
 
@@ -182,8 +182,13 @@ def _page(
         name_of=_name,
         contents=_contents(sections) if len(sections) > 1 else [],
         body=body,
+        pairs="" if names else Html(_as_json(pair_sentences(source))),
     )
     return [*html_parts, "\n"]
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
@@ -246,7 +251,7 @@ def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> 
         runs=list(zip(names["runs"], names["labels"], strict=True)),
         tasks=answer_data.group_tasks(page_answers.tasks),
         marks=answer_data.WORDS,
-        data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
+        data={"names": Html(_as_json(names)), **data},
     )
     return Section("answers", "Answers", [Html("".join(html_parts))])
 

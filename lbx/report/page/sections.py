@@ -16,6 +16,7 @@ from lbx.report.draw.figures import figures
 from lbx.report.draw.svg import run_class
 from lbx.report.format.labels import LABELS
 from lbx.report.format.table_cells import informative_rows, sheet
+from lbx.report.page.findings import settings_of
 from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource
@@ -300,9 +301,10 @@ def scoreboard_part(source: PageSource) -> Html | None:
 
 
 def _scoreboard_notes(board: Scoreboard) -> Iterator[str]:
-    cells = board.cells.values()
-    order = f"Runs are in the order of the leaderboard of {board.columns[0].benchmark}"
-    yield f"{order}, with missing answers as 0." if any(c.sorts_as is not None for c in cells) else f"{order}."
+    cells, first = board.cells.values(), board.columns[0]
+    is_by_bound = any(cell.sorts_as is not None for (_, column), cell in board.cells.items() if column == first)
+    order = f"Runs are in the order of the leaderboard of {first.benchmark}"
+    yield f"{order}, with missing answers as 0." if is_by_bound else f"{order}."
     if any(cell.coverage for cell in cells):
         yield "† a score over a part of the answers; the others are missing"
     if any(cell.is_partial for cell in cells):
@@ -312,11 +314,16 @@ def _scoreboard_notes(board: Scoreboard) -> Iterator[str]:
 def _runs_without_scores(source: PageSource, runs_with_scores: Collection[str]) -> Iterator[Html]:
     """Name the runs that are in no row, by the reason."""
     judged = {row.get(name) for row in source.rows("judge_results") for name in ("run_id", "against_run_id")}
+    judged |= {run for run, page_run in source.runs.items() if settings_of(page_run.row).get("judged")}
     answering = {row["run_id"] for row in source.rows("guards")}
     groups: dict[str, list[Html]] = {}
     for run, page_run in source.runs.items():
         if run not in runs_with_scores:
-            has_no_score = "their answers were judged, but have no score" if run in judged else "no answer has a score"
+            has_no_score = (
+                "judges or people assess their answers, which have no score"
+                if run in judged
+                else "no answer has a score"
+            )
             reason = has_no_score if run in answering else "no answers"
             groups.setdefault(reason, []).append(tag("span", run_name(page_run.mark, page_run.label)))
     for reason, names in groups.items():

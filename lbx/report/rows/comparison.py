@@ -87,8 +87,17 @@ def table(store: Store, query: ReportQuery) -> Table:
     return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
 
 
-def compare_runs(store: Store, query: ReportQuery) -> list[ComparisonRow]:
+def average_rows(store: Store, query: ReportQuery) -> list[dict[str, Any]]:
+    """Rows of the report for the benchmarks' averages only, which are computed much faster. Raises UsageError."""
+    lines = compare_runs(store, query, "benchmark")
+    return Table(COLUMNS, [_row(line, {}, query.margin) for line in lines]).dicts()
+
+
+def compare_runs(store: Store, query: ReportQuery, level: str = "") -> list[ComparisonRow]:
     """Compare the numbers of the selected pairs of runs.
+
+    Args:
+        level: Level of the numbers (``RunScore.level``), or "" for all.
 
     Raises:
         UsageError: a run does not exist, there are too many runs without a baseline, or two runs had different inputs
@@ -106,7 +115,7 @@ def compare_runs(store: Store, query: ReportQuery) -> list[ComparisonRow]:
         for run_a, run_b in pairs
         for benchmark in dict.fromkeys(name for run, name in sides if run == run_a)
         if (run_b, benchmark) in sides
-        for line in _compare_benchmark(run_a, run_b, benchmark, sides, cautions)
+        for line in _compare_benchmark(run_a, run_b, benchmark, sides, cautions, level=level)
     ]
     _correct(lines)
     return lines
@@ -118,6 +127,8 @@ def _compare_benchmark(
     benchmark: str,
     sides: Mapping[tuple[str, str], ComparisonSide],
     cautions: Mapping[tuple[str, str, str], str],
+    *,
+    level: str,
 ) -> Iterator[ComparisonRow]:
     first, second = sides[run_a, benchmark], sides[run_b, benchmark]
     both = [task for task in first.tasks if task in second.tasks]
@@ -129,7 +140,7 @@ def _compare_benchmark(
     counts = np.bincount(here.task, minlength=len(both)).tolist()
     same = np.bincount(here.task[equal], minlength=len(both)).tolist()
     caution = cautions.get((run_a, run_b, benchmark), "")
-    for a, b in _numbers_on_both(first, second):
+    for a, b in _numbers_on_both(first, second, level):
         # Equal answers are counted by task. Of a group only the totals over all tasks are known, so it has no count.
         at = both.index(a.name) if a.level == "task" else None
         of_these, alike = (sum(every) if at is None else every[at] for every in (counts, same))

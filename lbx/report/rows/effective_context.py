@@ -110,6 +110,11 @@ class Bin(NamedTuple):
 
 
 def table(store: Store, query: ReportQuery) -> Table:
+    """Build the rows of the report once for each query, because the card has them, too. Raises UsageError."""
+    return store.compute_once(("effective context", repr(query)), lambda: _table(store, query))
+
+
+def _table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report: one per compared length, or one without a length if none can be compared.
 
     Raises:

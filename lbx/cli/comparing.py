@@ -129,7 +129,7 @@ def _logit_columns() -> tuple[Column, ...]:
         Column("mean_abs", "mean |d|", "number"),
         Column("kl", "KL, mean", "number"),
         Column("max_kl", "KL, largest", "number"),
-        Column("top_agreement", "same top token %", "percent"),
+        Column("top_agreement", "same top token %", "percent", decimals=2),
     )
 
 

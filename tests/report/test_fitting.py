@@ -146,7 +146,7 @@ def test_a_curve_stands_beside_its_numbers() -> None:
     names = ["run_id", "benchmark", "task", "length_unit", "model", "backend", "length_up_to", "score"]
     rows = [("r", "b", "t", "words", "m", "hf", at, score) for at, score in ((1024, 0.8), (2048, 0.4), (None, 0.1))]
     drawn = sheet(REPORTS["length_curve"], Table(names, rows), curves=True)
-    assert drawn.rows[0][-4:] == ["80.00", "40.00", "10.00", "█▅"]
+    assert drawn.rows[0][-4:] == ["80.0", "40.0", "10.0", "█▅"]
     assert [column.heading for column in drawn.columns][-4:] == ["1,024", "2,048", "unknown", "curve"]
 
 

@@ -121,8 +121,8 @@ def test_of_one_document_nothing_has_an_interval(tmp_path: Path, tasks: tuple[st
     }
     assert [row["place"] for row in found["leaderboard"]] == ["1-2", "1-2"]
     assert {cell for row in shown for cell in row if "document" in cell} == {
-        "62.50 (one document)",
-        "37.50 (one document)",
+        "62.5 (one document)",
+        "37.5 (one document)",
     }
 
 

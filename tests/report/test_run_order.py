@@ -34,9 +34,9 @@ def _choices(right: int) -> list[Answer]:
     return [(sample, f"The correct answer is ({'B' if n < right else 'C'})") for n, sample in enumerate(samples)]
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
-    path = tmp_path / "r.duckdb"
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("order") / "r.duckdb"
     with Store(path) as store:
         for run, right, failed in (("k-partial", 19, 30), ("a-third", 25, 0), ("z-second", 35, 0), ("m-best", 48, 0)):
             others = [*_needles(right // 3), *_choices(right // 3)] if not failed else []

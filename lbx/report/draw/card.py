@@ -18,7 +18,8 @@ _TEXT, _LINE, _EDGE = 20.0, 26.0, 36.0
 """Size of texts, height of a line, and distance from the card's edge, px."""
 _LEFT = 650.0
 """Width of the sentences, px."""
-_MOST_LINES = 3
+_MOST_LINES = 15
+"""Maximum number of lines of all sentences."""
 _LONGEST_NAME = 300.0
 _BOLD = 1.1
 """Width of bold letters, of the width of others."""
@@ -87,8 +88,9 @@ def draw_card(card: Card) -> str:
     """Draw a card as SVG text."""
     shown = card.sentences[:MOST_SENTENCES]
     parts = [_text(_EDGE, 52, svg.shorten(card.title, WIDTH - 2 * _EDGE, 30), "card-title")]
+    most = _MOST_LINES // max(len(shown), 3)
     blocks = [
-        next((lines for lines in map(_lines, versions) if len(lines) <= _MOST_LINES), _lines(versions[-1]))
+        next((lines for lines in map(_lines, versions) if len(lines) <= most), _lines(versions[-1]))
         for versions in shown
     ]
     more = len(card.sentences) - len(shown)
@@ -104,7 +106,8 @@ def draw_card(card: Card) -> str:
             y += _LINE
         y += gap
     parts += _models(card, _EDGE + _LEFT + 30, top)
-    words = [(f" · {fact}" if at else fact, "card-quiet") for at, fact in enumerate(card.facts)]
+    marks = ["* answers missing"] if any(model.has_missing for model in card.models[:MOST_MODELS]) else []
+    words = [(f" · {fact}" if at else fact, "card-quiet") for at, fact in enumerate([*marks, *card.facts])]
     facts = _wrap(words, WIDTH - 2 * _EDGE)[:2]
     parts.append(f'<path class="grid" d="{svg.path([(_EDGE, HEIGHT - 66), (WIDTH - _EDGE, HEIGHT - 66)])}"/>')
     parts += [_row(_EDGE, HEIGHT - 38 + at * _LINE * 0.92, line) for at, line in enumerate(facts)]
@@ -189,10 +192,8 @@ def _models(card: Card, x: float, top: float) -> Iterator[str]:
         yield f'<path class="grid" d="{svg.path([(pixel, top + 34), (pixel, rows_end)])}"/>'
         if at in (0, len(scale.ticks) - 1):
             yield _text(pixel, rows_end + 21, words, "card-text card-quiet", "start" if at == 0 else "end")
-    notes = [f"and {card.n_models - len(models):,} more"] if card.n_models > len(models) else []
-    notes += ["* answers missing"] if any(model.has_missing for model in models) else []
-    if notes:
-        more = svg.shorten("; ".join(notes), dots_end - x, _TEXT)
+    if card.n_models > len(models):
+        more = f"and {card.n_models - len(models):,} more"
         yield _text((x + dots_end) / 2, rows_end + 21, more, "card-text card-quiet", "middle")
     names = short_names([model.name for model in models], (end - x - 70) / _TEXT * 11)
     for at, (model, name) in enumerate(zip(models, names, strict=True)):

@@ -25,7 +25,7 @@ from types import MappingProxyType
 
 from lbx.base.visible import one_line
 from lbx.report.draw import svg
-from lbx.report.format.digits import interval_decimals
+from lbx.report.format.digits import PERCENT_DECIMALS, interval_decimals
 
 _KEY = 14.0  # room of a mark before its name, px
 _LONGEST_NAME = 220.0
@@ -117,6 +117,7 @@ class Point:
 
     Attributes:
         is_complement: Whether the value is 100 minus another value of the chart.
+        is_percent: Whether the value is shown as a percentage, with one decimal.
     """
 
     value: float | None
@@ -124,6 +125,7 @@ class Point:
     high: float | None = None
     note: str = ""
     is_complement: bool = False
+    is_percent: bool = False
 
     @property
     def has_value(self) -> bool:
@@ -325,7 +327,7 @@ def heat(
 
 def _cell(box: tuple[float, float, float, float], point: Point, share: float, tip: str, attributes: str) -> str:
     x, y, wide, tall = box
-    words = f"({svg.format_number(point.value)})" if point.is_complement else svg.format_number(point.value)
+    words = f"({_value_text(point)})" if point.is_complement else _value_text(point)
     size = f'width="{svg.px(wide - 1)}" height="{svg.px(tall - 1)}"'
     return (
         f'<g{attributes}><title>{tip}</title><rect class="cell" x="{svg.px(x + 0.5)}" y="{svg.px(y + 0.5)}" {size} '
@@ -414,8 +416,14 @@ def _tip(name: str, point: Point) -> str:
     return svg.escape_text(f"{name}: {_point_text(point)}{point.note and f', {point.note}'}")
 
 
+def _value_text(point: Point) -> str:
+    is_percent = point.is_percent and point.has_value
+    return f"{point.value:.{PERCENT_DECIMALS}f}" if is_percent else svg.format_number(point.value)
+
+
 def _point_text(point: Point) -> str:
     if not (point.has_value and point.has_interval):
-        return svg.format_number(point.value)
+        return _value_text(point)
     value, low, high = map(svg.number, (point.value, point.low, point.high))
-    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(value, low, high, d=interval_decimals((high - low) / 2))
+    decimals = PERCENT_DECIMALS if point.is_percent else interval_decimals((high - low) / 2)
+    return f"{value:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"

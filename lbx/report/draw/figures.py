@@ -67,7 +67,7 @@ def point_of_row(row: Row, scale: float = 100.0, value: str = "score", of: str =
     """Make a point from the value and interval in a row. ``of`` is the prefix of the interval's columns."""
     ends = (row.get(name) for name in (value, f"{of}low", f"{of}high"))
     number, low, high = (None if end is None else scale * end for end in ends)
-    return Point(number, low, high, f"{row['n']:,} answers" if row.get("n") else "")
+    return Point(number, low, high, f"{row['n']:,} answers" if row.get("n") else "", is_percent=scale != 1)
 
 
 def group_rows(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:

@@ -239,14 +239,14 @@ def _draw_figures(source: FigureSource) -> Iterator[Figure]:
 
 def _card_svg(source: FigureSource, rows: Sequence[Row]) -> str:
     shown = [
-        row | {f"{kind}_names": [source.label(run) for run in row[f"{kind}_runs"]] for kind in ("level", "alike")}
+        {**row, **{f"{kind}_names": [source.label(run) for run in row[f"{kind}_runs"]] for kind in ("level", "alike")}}
         for row in first_rows(rows)
     ]
     first = next((row for row in shown if row["works_to"] is not None), shown[0])["benchmark"]
     models = [row for row in source.rows("leaderboard") if row["benchmark"] == first and row["score"] is not None]
     lengths = source.rows("effective_context")
     lines = [_model_line(source, row, select_curve(lengths, row["run_id"], first)[1]) for row in models[:MOST_MODELS]]
-    texts = [[brief_sentence(row, most) for most in (2, 1, 0)] for row in shown]
+    texts = [[words, *(brief_sentence(row, most) for most in (2, 1, 0))] for row, words in sentences(shown)]
     title = f"{source.file}: {format_count(shown[0]['file_runs'], 'run')}"
     return draw_card(Card(title, texts, first, lines, len(models), facts(shown[0])))
 

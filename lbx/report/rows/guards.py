@@ -120,6 +120,7 @@ GUARDS = Report(
                 mark.heading,
                 "percent",
                 interval=True,
+                decimals=2,
                 interval_prefix=f"{mark.name}_",
                 unknown=True,
                 rank=mark.rank,

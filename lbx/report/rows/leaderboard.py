@@ -266,7 +266,7 @@ LEADERBOARD = Report(
         Column("n", "scored", "count", rank=4),
         COVERAGE,
         Column("score", "score", "percent", interval=True),
-        Column("missing_as_0", "with missing as 0", "percent", optional=True, missing="", digits_of=""),
+        Column("missing_as_0", "with missing as 0", "percent", optional=True, missing=""),
         Column("score_of", "score is", missing="", rank=2),
         Column("failed", "failed", "count", rank=1),
         Column("truncated", "truncated", "count", unknown=True, rank=7),

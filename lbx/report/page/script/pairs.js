@@ -1,6 +1,6 @@
 // Two runs of a leaderboard, chosen in its table or its chart: one sentence on their difference, computed by lbx.
 for (const [benchmark, sentences] of Object.entries(JSON.parse($("pairs")?.textContent || "{}"))) {
-  const hint = "Two runs that are chosen, here by their places or in the chart, are compared in a sentence.";
+  const hint = "To compare two runs, choose their places here, or their lines in the chart.";
   const table = all("#leaderboard table").find((one) => one.dataset.benchmark === benchmark);
   const figure = all("#leaderboard figure").find((one) => one.textContent.startsWith(benchmark + ": "));
   const at = table ? all("thead th", table).findIndex((head) => head.dataset.name === "place") : -1;

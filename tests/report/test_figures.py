@@ -77,7 +77,8 @@ def test_needles_are_a_heat_map_for_each_run(tmp_path: Path) -> None:
     drawn = figures(make(tmp_path / "r.duckdb", answers), "needles")
     assert [figure.title for figure in drawn] == ["model a, needle, words", "model b, needle, words"]
     assert [figure.mark for figure in drawn] == [0, 1]
-    assert labels(drawn[0].svg) == ["depth %", "1k", "2k", "0", "100.0", "25.0", "50", "50.0"], (
+    wanted = ["depth %", "1k", "2k", "0", "100.0", "25.0", "50", "50.0"]
+    assert labels(drawn[0].svg) == wanted, "depth down, length across"
         "depth down, length across"
     )
     shades = [re.findall(r'fill-opacity="([\d.]+)"', figure.svg) for figure in drawn]

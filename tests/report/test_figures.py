@@ -79,8 +79,6 @@ def test_needles_are_a_heat_map_for_each_run(tmp_path: Path) -> None:
     assert [figure.mark for figure in drawn] == [0, 1]
     wanted = ["depth %", "1k", "2k", "0", "100.0", "25.0", "50", "50.0"]
     assert labels(drawn[0].svg) == wanted, "depth down, length across"
-        "depth down, length across"
-    )
     shades = [re.findall(r'fill-opacity="([\d.]+)"', figure.svg) for figure in drawn]
     assert shades == [["0.50", "0.15", "0.27"], ["0.50", "0.50", "0.50"]], "one scale from 0 to 100"
 

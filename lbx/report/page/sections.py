@@ -192,9 +192,10 @@ def _paper(source: PageSource, name: str) -> Section:
     title = _title(name) if any(has_paper(str(benchmark)) for benchmark, _ in benchmarks) else "Tables by benchmark"
     for benchmark, rows in benchmarks:
         parts.append(tag("h3", benchmark))
-        last = len(source.runs)
-        marks = {row["run"]: source.mark(row["run_id"]) for row in rows.dicts()}
-        runs = dict(sorted(marks.items(), key=lambda item: last if item[1] is None else item[1]))
+        run_of = {row["run"]: row["run_id"] for row in rows.dicts()}
+        ranked = [row["run_id"] for row in source.rows("leaderboard") if row["benchmark"] == benchmark]
+        by_rank = sorted(run_of, key=lambda name: ranked.index(run_of[name]) if run_of[name] in ranked else len(ranked))
+        runs = {name: source.mark(run_of[name]) for name in by_rank}
         at, best = list(rows.columns).index("run"), _best_numbers(rows)
         for start in range(0, len(runs), _ACROSS):
             run_names = list(runs)[start : start + _ACROSS]

@@ -95,7 +95,7 @@ def test_win_rates_of_several_opponents_are_a_matrix(tmp_path: Path) -> None:
         write_ratings(store, [RatingSetRow("s", "pair", "human", [], None, None)], items, ratings, replace=True)
     matrix = figures(path, "rating_results")[0]
     assert matrix.title == "longbench, s: win rate, percent"
-    assert labels(matrix.svg) == ["c", "b", "a", "c", "50", "50", "b", "50", "0", "a", "50", "100"]
+    assert labels(matrix.svg) == ["c", "b", "a", "c", "50.0", "50.0", "b", "50.0", "0.0", "a", "50.0", "100.0"]
     assert matrix.caption == "Rows against columns."
 
 
@@ -126,7 +126,7 @@ class JudgedPairs:
 
 def test_a_pair_that_was_judged_in_one_direction_has_its_reverse_in_parentheses() -> None:
     matrix = drawings.figures(JudgedPairs({("a", "b"): 0.7, ("a", "c"): 0.4}), "judge_results")[0]
-    assert labels(matrix.svg) == ["a", "b", "c", "a", "70", "40", "b", "(30)", "c", "(60)"]
+    assert labels(matrix.svg) == ["a", "b", "c", "a", "70.0", "40.0", "b", "(30.0)", "c", "(60.0)"]
     assert "<title>b, a: 30.0 [10.0, 40.0], 9 answers</title>" in matrix.svg
     assert matrix.caption.startswith("Rows against columns. Values in parentheses are 100 minus the reverse pair")
     titles = [f.title for f in drawings.figures(JudgedPairs({("a", "b"): 0.7, ("c", "b"): 0.4}), "judge_results")]

@@ -6,7 +6,9 @@ a sentence of their own, after those of the most runs of each benchmark. The ord
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from lbx.base.columns import Column
@@ -126,11 +128,11 @@ def _reach(rows_of_run: Sequence[Row], curve: Sequence[Row]) -> dict[str, Any]:
     return {"works_to": effective, "longest": longest, "length_unit": curve[0]["length_unit"], "reach": reach}
 
 
-def sentence(row: Row, *, is_only_group: bool = True) -> Sentence:
-    """Sentence on the leader of a row's runs, as pieces."""
+def sentence(row: Row, tasks: str = "") -> Sentence:
+    """Sentence on the leader of a row's runs, as pieces. ``tasks`` distinguishes runs of the same benchmark."""
     where = [Piece(row["benchmark"], is_strong=True)]
-    if not is_only_group:
-        where.append(Piece(f", {format_count(row['tasks'], 'task')} ({_first_tasks(row)}),"))
+    if tasks:
+        where.append(Piece(f", {tasks},"))
     level, alike = _named(row, "level"), _named(row, "alike")
     if row["runs"] == 1:
         where = [Piece(piece.text.rstrip(","), is_strong=piece.is_strong) for piece in where]
@@ -184,9 +186,11 @@ def _named(row: Row, kind: str) -> list[Piece]:
     return [Piece(name, run) for run, name in zip(row[f"{kind}_runs"], row[f"{kind}_names"], strict=True)]
 
 
-def _first_tasks(row: Row) -> str:
+def _tasks(row: Row, *, has_twin: bool) -> str:
+    """Number of tasks, with names if other runs have as many other tasks."""
     names = str(row["task_names"]).split(", ")
-    return f"{', '.join(names[:3])}, ..." if len(names) > 3 else ", ".join(names)
+    first = f"{', '.join(names[:3])}, ..." if len(names) > 3 else ", ".join(names)
+    return format_count(row["tasks"], "task") + (f" ({first})" if has_twin else "")
 
 
 def _and(pieces: Sequence[Piece], most: int) -> list[Piece]:
@@ -200,10 +204,15 @@ def _and(pieces: Sequence[Piece], most: int) -> list[Piece]:
 
 def sentences(rows: Sequence[Row]) -> list[tuple[Row, Sentence]]:
     """Sentences of the report's rows, with their rows."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row["benchmark"]] = counts.get(row["benchmark"], 0) + 1
-    return [(row, sentence(row, is_only_group=counts[row["benchmark"]] == 1)) for row in rows]
+    groups, sizes = (Counter(key(row) for row in rows) for key in (itemgetter("benchmark"), _size))
+    return [
+        (row, sentence(row, _tasks(row, has_twin=sizes[_size(row)] > 1) if groups[row["benchmark"]] > 1 else ""))
+        for row in rows
+    ]
+
+
+def _size(row: Row) -> tuple[str, int]:
+    return row["benchmark"], row["tasks"]
 
 
 def facts(row: Row) -> list[str]:

@@ -92,7 +92,19 @@ def sort_score(row: Mapping[str, Any]) -> float:
     """Sort key of a run: the score, or the lower bound of the score if too many answers are missing."""
     if row["score"] is None or math.isnan(row["score"]):
         return -1.0
-    return score_bounds(row, max(row["asked"] or 0, row["scorable_answers"] or 0))[0]
+    return score_bounds(row, _total(row))[0]
+
+
+def _total(row: Mapping[str, Any]) -> int:
+    """Number of answers that a run should have."""
+    return max(row["asked"] or 0, row["scorable_answers"] or 0)
+
+
+def answered_part(row: Mapping[str, Any]) -> str:
+    """Describe the answers of a run that lacks some, "312 of 503 answers", or return ""."""
+    answered, total = row["answered"] or 0, _total(row)
+    is_ranked_lower = row["missing_as_0"] is not None and row["missing_as_0"] != row["score"]
+    return f"{answered:,} of {total:,} answers" if is_ranked_lower and answered < total else ""
 
 
 def score_bounds(row: Mapping[str, Any], n_answers: float) -> tuple[float, float]:

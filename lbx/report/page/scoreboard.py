@@ -10,6 +10,7 @@ from typing import Literal
 
 from lbx.benchmarks.registry import unit_of
 from lbx.report.format.labels import Row
+from lbx.report.ranks import answered_part
 from lbx.report.rows.paper import OVERALL_COLUMNS
 
 Kind = Literal["average", "category", "task"]
@@ -93,7 +94,7 @@ def build_scoreboard(
             cell = replace(
                 cell,
                 is_partial=n_tasks < most_tasks,
-                coverage=cell.coverage or _answered_part(row),
+                coverage=cell.coverage or answered_part(row),
                 sorts_as=None if sorts_as in (None, row["score"]) else 100 * sorts_as,
             )
             add(row, "average", row["benchmark"], cell)
@@ -129,12 +130,6 @@ def _coverage_note(row: Row) -> str:
     if row.get("failed"):
         notes.append(f"{row['failed']:,} failed")
     return ", ".join(notes)
-
-
-def _answered_part(row: Row) -> str:
-    """Describe the share of answers that were given, of those that a killed or limited run should have, or ""."""
-    answered, total = row["answered"] or 0, max(row["asked"] or 0, row["scorable_answers"] or 0)
-    return f"{answered:,} of {total:,} answers" if row["missing_as_0"] is not None and answered < total else ""
 
 
 def coverage_words(row: Row) -> str:

@@ -19,7 +19,7 @@ from lbx.report.draw.figures import Figure, FigureSource, point_of_row
 from lbx.report.format.digits import short_length
 from lbx.report.format.labels import Row, labels
 from lbx.report.query import ReportQuery
-from lbx.report.ranks import read_ranked_scores, select_runs, sort_score
+from lbx.report.ranks import answered_part, read_ranked_scores, select_runs, sort_score
 from lbx.report.report import Report
 from lbx.report.rows import effective_context, leaderboard
 from lbx.results import Store, Table
@@ -27,7 +27,7 @@ from lbx.results.rows import PROMPT_TOKENS
 from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, RUN_COLUMNS, as_table, runs_by_id
 
 COLUMNS = (
-    *RUN_COLUMNS, "benchmark", "tasks", "task_names", "runs", "n", "score", *INTERVAL_COLUMNS, "level_runs",
+    *RUN_COLUMNS, "benchmark", "tasks", "task_names", "runs", "n", "answered", "score", *INTERVAL_COLUMNS, "level_runs",
     "level_names", "alike_runs", "alike_names", "alike_scores", "alike", "few_documents", "works_to", "longest",
     "length_unit", "reach", "file_runs", "answers", "questions", "documents", "last_answer_at", "bundles",
     "attestation",
@@ -83,6 +83,7 @@ def _leader(rows: Sequence[Row], name_of: Mapping[str, str]) -> dict[str, Any]:
     alike = [row for row in rows if row not in level and _is_alike(first, row)]
     return {
         **{name: first[name] for name in ("n", "score", *INTERVAL_COLUMNS)},
+        "answered": answered_part(first) or None,
         "runs": len(rows),
         "level_runs": [row["run_id"] for row in level],
         "level_names": [name_of[row["run_id"]] for row in level],
@@ -179,7 +180,8 @@ def brief_sentence(row: Row, most_named: int) -> Sentence:
 def _score(row: Row) -> str:
     score = f"{100 * row['score']:.1f}"
     low, high = row["low"], row["high"]
-    return score if low is None or high is None else f"{score} [{100 * low:.1f}, {100 * high:.1f}]"
+    score += "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"{score} over {row['answered']}" if row["answered"] else score
 
 
 def _named(row: Row, kind: str) -> list[Piece]:

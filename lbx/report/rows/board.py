@@ -2,7 +2,7 @@
 
 Benchmarks define the tables as data (``benchmarks.base.paper_tables``). Numbers are official ones. A run without an
 official number (with only some samples or tasks) is listed with the score so far and a note. Runs have the order of
-the leaderboard, and a published model comes before the first run with a lower number.
+the leaderboard, and a published model comes before the first run with a lower number, with missing answers as 0.
 
 The entries of a board are runs and published models, with numbers by key.
 """
@@ -45,7 +45,7 @@ from lbx.report.draw.figures import (
 from lbx.report.format.labels import Row, number_label, with_model_labels
 from lbx.report.format.table_cells import interval_notes
 from lbx.report.query import PUBLISHED, ReportQuery
-from lbx.report.ranks import rank_key
+from lbx.report.ranks import rank_key, read_ranked_scores, sort_score
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows.expected import answer_counts
 from lbx.report.rows.paper import Curves, curves
@@ -278,8 +278,14 @@ def table(store: Store, query: ReportQuery, name: str) -> Table:
 
 def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[BoardRow]:
     models = entries(store, query, benchmark)
+    scores = (row for row in read_ranked_scores(store).dicts() if row["benchmark"] == benchmark)
+    bounds = {row["run_id"]: unit_of(benchmark) * sort_score(row) for row in scores}
     if key := board.order_number:
-        models = _among_runs(models, lambda entry: entry.run_id is not None, lambda entry: entry.numbers.get(key))
+        models = _among_runs(
+            models,
+            lambda entry: entry.run_id is not None,
+            lambda entry: bounds.get(entry.run_id or "") if entry.note else entry.numbers.get(key),
+        )
     words = _mean_words(store, benchmark, board.length_rule) if board.length_rule and models else {}
     rows = []
     for part in board.parts:
@@ -289,15 +295,23 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
             if board.pairs_modes
             else [(entry,) for entry in part_models]
         )
-        part_rows = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words))]
+        part_rows = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words, bounds))]
         if board.rank_by:
-            part_rows = _among_runs(part_rows, lambda row: any(row.get(name) for name in _RUNS), board.rank_by)
+            part_rows = _among_runs(
+                part_rows,
+                lambda row: any(row.get(name) for name in _RUNS),
+                lambda row, by=board.rank_by: by(row) if row["bound"] is None else row["bound"],
+            )
         rows += board.postprocess_rows(part_rows) if board.postprocess_rows else part_rows
     return rows
 
 
 def _row(
-    board: Board, part: BoardPart, sides: Sequence[BoardEntry | None], words: Mapping[str, float]
+    board: Board,
+    part: BoardPart,
+    sides: Sequence[BoardEntry | None],
+    words: Mapping[str, float],
+    bounds: Mapping[str, float],
 ) -> BoardRow | None:
     """Build a row with numbers and ends of intervals ("overall_low").
 
@@ -305,6 +319,7 @@ def _row(
 
     Args:
         sides: the entry of the model, or in a table of pairs the plain and the reasoning entry.
+        bounds: scores with missing answers as 0, which place incomplete runs among published models.
     """
     models = [entry for entry in sides if entry]
     first = models[0]
@@ -326,6 +341,14 @@ def _row(
         "mode": first.mode_without_reasoning if board.pairs_modes else first.mode,
         **{name: entry.run_id if entry else None for name, entry in zip(_RUNS, sides, strict=False)},
         "note": _join_texts(text for entry in models for text in (_hindrance(part, entry), entry.remark)),
+        "bound": next(
+            (
+                bounds.get(e.run_id, -math.inf) if e.note else -math.inf
+                for e in models
+                if e.run_id and _hindrance(part, e)
+            ),
+            None,
+        ),
         "cluster_by": _cluster_by(models),
         **part.texts,
         **{column.name: column.value(models) for column in board.columns if column.value},

@@ -64,6 +64,12 @@ class BulkExtension(SequenceExtension):
     __slots__ = ()
 
 
+class ScoredExtension(SequenceExtension):
+    """Extension of the only sequence of a pass, which returns the logits after every token: (tokens, vocabulary)."""
+
+    __slots__ = ()
+
+
 def bulk_tokens(length: int, bulk: int) -> int:
     """Number of a prompt's leading tokens that are computed in bulk.
 
@@ -298,6 +304,35 @@ class LocalBackend(_BackendBase, Protocol):
 
         Raises:
             BackendError: the model is closed.
+        """
+        ...
+
+
+_TEXT_LOGITS_BYTES = 40_000_000
+_TEXT_CHUNK = 128
+
+
+def text_chunk(vocabulary: int) -> int:
+    """Number of tokens whose logits are computed together within a text: a power of two, in at most 40 MB."""
+    fitting = _TEXT_LOGITS_BYTES // (4 * vocabulary)
+    return int(min(_TEXT_CHUNK, 2 ** max(0, fitting.bit_length() - 1)))
+
+
+@runtime_checkable
+class TextBackend(_BackendBase, Protocol):
+    """Backend that returns the logits at every position of a text."""
+
+    def text_logits(self, tokens: Sequence[int], chunk: int = 0) -> Iterator[Logits]:
+        """Yield the logits after each token of a text, as views of shape (up to ``chunk`` tokens, vocabulary).
+
+        They are computed as for a prompt: by the same attention, with the same types of keys and values. A view is
+        valid until the next one is yielded. All sequences of the memory are dropped.
+
+        Args:
+            chunk: number of tokens of a pass; 0: ``text_chunk`` of the vocabulary.
+
+        Raises:
+            BackendError: the model failed, or cannot compute a text in chunks.
         """
         ...
 

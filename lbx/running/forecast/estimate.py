@@ -370,7 +370,7 @@ def calibrate(
     measured = _time_passes(memory, tokens, plan.total.longest, clock, batch_size=together)
     costs = measured.costs(memory.traits.cheap_cells)
     answers = _try_answers(backend, plan, costs, batching=batching, clock=clock)
-    return replace(costs, answers=answers, basis=f"a calibration of {clock.elapsed_s():.0f} s")
+    return replace(costs, answers=answers, basis=f"a calibration of {clock.elapsed_s():.1f} s")
 
 
 class _TimeIsUpError(Exception):

@@ -176,7 +176,7 @@ def test_calibrating_takes_no_run(judge: Judge, tmp_path: Path, always_first: Pa
         assert name in done.stdout
     assert "This judge is not calibrated: of 96 published answers each, it has judged only 11" in done.stdout
     again = json.loads(judge(always_first, "--calibrate", "--json", results=fresh).stdout)
-    assert (again["n_done_before"], again["calibration"]["verdict"]) == (66, "not calibrated")
+    assert (again["done_before"], again["calibration"]["verdict"]) == (66, "not calibrated")
     assert [row["win_rate"] for row in again["calibration"]["rows"]] == [0.5] * 3
     for option in ("--run", "--tasks"):
         judge.refuses(always_first, "--calibrate", option, "leval/tpo", why=f"cannot be combined with {option}.")

@@ -55,5 +55,5 @@ def json_page() -> str:
 
 
 def _section(output: _Output) -> str:
-    rows = [(name, meaning) for name, _, _, meaning in field_rows(output.cls)]
+    rows = [(name, meaning.replace("None", "null")) for name, _, _, meaning in field_rows(output.cls)]
     return f"## {output.commands}\n\n{output.form}\n\n{table(('key', 'meaning'), rows)}"

@@ -79,7 +79,8 @@ def test_a_report_in_a_file_is_the_one_on_standard_output(
 ) -> None:
     asked = ("report", results, "leaderboard", "--format", output_format)
     out = tmp_path / "out"
-    assert lbx(*asked, "-o", out).stdout == ""
+    written = lbx(*asked, "-o", out)
+    assert written.stdout == "" and f"Written to {out}" in written.stderr
     assert out.read_text("utf-8") == lbx(*asked).stdout
     (tmp_path / "link").symlink_to("out")  # as /dev/stdout is one, perhaps to a file
     assert lbx(*asked, "-o", tmp_path / "link").returncode == 0

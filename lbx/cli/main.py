@@ -379,8 +379,8 @@ def _alternatives(error: TyperException) -> str:
     context, name = getattr(error, "ctx", None), getattr(error, "option_name", "")
     kind = type(error).__name__  # private in Typer
     if kind == "MissingParameter" and context is not None and error.format_message().startswith("Missing argument"):
-        arguments = [piece for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
-        return f"The order is: {context.command_path} {' '.join(piece.strip('{}') for piece in arguments)}." if arguments[1:] else ""
+        names = [piece.strip("{}") for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
+        return f"The order is: {context.command_path} {' '.join(names)}." if names[1:] else ""
     if kind != "NoSuchOption" or context is None:
         return ""
     from lbx.options.meanings import OTHER_COMMANDS, RELATED  # verify and unpack do not load it

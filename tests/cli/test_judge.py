@@ -241,6 +241,8 @@ def test_a_judge_of_the_judged_models_family_is_marked(judge: Judge, results: Pa
     assert "is of the same model family as x" in " ".join(done.stderr.split())
     ((_, _, hardware, _),) = rows(results, JUDGES)
     assert json.loads(str(hardware))["same_family_as"] == ["x"]
+    other = judge(table(tmp_path, "another", {"*": "[[A]]"}), *X_AGAINST_TURBO)
+    assert "same model family" not in other.stderr, "tables of answers have no tokenizer in common"
 
 
 def test_a_run_may_be_named_by_its_model(judge: Judge, results: Path, always_first: Path, tmp_path: Path) -> None:

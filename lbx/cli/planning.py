@@ -85,7 +85,8 @@ def show_forecast(forecast: Forecast) -> None:
     if forecast.memory.weights_bytes is not None:
         stdout().print(memory_line(forecast.memory), highlight=False)
     stdout().print(time_line(forecast.time), highlight=False)
-    stdout().print(f"Counted in {format_duration(forecast.counting_s)}", highlight=False)
+    if forecast.counting_s >= 1:
+        stdout().print(f"Counted in {format_duration(forecast.counting_s)}", highlight=False)
 
 
 def _show_comparison(forecasts: Sequence[Forecast]) -> None:

@@ -79,7 +79,7 @@ class PlanOptions(SpecOptions):
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
 
-    BRIEF: ClassVar[Sequence[str]] = (*SpecOptions.BRIEF, "history", "models")
+    BRIEF: ClassVar[Sequence[str]] = (*SpecOptions.BRIEF, "history", "models", "margin")
 
     history: Annotated[
         Path | None,
@@ -90,7 +90,12 @@ class PlanOptions(SpecOptions):
     ] = None
     measure_speed: Annotated[bool, MEASURE_SPEED] = True
     models: Annotated[int, Option("Show what the questions can decide between N models.", "N", minimum=2)] = 2
-    margin: Annotated[float | None, option_of(ReportQuery, "margin")] = None
+    margin: Annotated[
+        float | None,
+        option_of(ReportQuery, "margin").with_help(
+            "Show how many documents find a difference of this many points; default: 1."
+        ),
+    ] = None
     alternatives: Annotated[
         tuple[str, ...],
         Option(

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from lbx.base.errors import BackendError, PromptError
-from lbx.base.records import Completion, Request, Sampling
+from lbx.base.records import Completion, CountedIn, Request, Sampling
 from lbx.engine.prompter import Tokenizer
 
 if TYPE_CHECKING:
@@ -244,7 +244,8 @@ class BackendInfo:
         free_gpu_bytes: memory of all GPUs that was free before the model was loaded, or None if its library cannot
             tell.
         shares_weights: whether processes on one machine share the weights in memory.
-        counts_tokens: False if there is no tokenizer, and prompts are counted in characters.
+        counted_in: what prompts and answers are counted in: "tokens", "characters" without a tokenizer, or "bytes" by
+            a table of answers.
         wraps_prompts: whether the server applies the chat template.
         suppressed_tokens: tokens that a ``LocalBackend`` never chooses; servers apply their own.
         notes: sentences on how answers are computed, shown at the start of a run.
@@ -265,10 +266,15 @@ class BackendInfo:
     is_split: bool = False
     free_gpu_bytes: int | None = None
     shares_weights: bool = False
-    counts_tokens: bool = True
+    counted_in: CountedIn = "tokens"
     wraps_prompts: bool = False
     suppressed_tokens: SuppressedTokens = NO_TOKENS
     notes: tuple[str, ...] = ()
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether limits in tokens apply, which a table of answers takes in bytes."""
+        return self.counted_in != "characters"
 
     @property
     def knows_prompt_tokens(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +12,16 @@ from lbx.base.number import INTERVAL_COLUMNS
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
 from lbx.report.format.digits import (
-    WHY_NONE,
     number,
     quantity,
     quantity_with_interval,
+    why_no_interval,
     with_interval,
 )
 from lbx.report.format.labels import LABELS
 from lbx.report.format.sheets import BLOCKS, Cells, Sheet
 from lbx.results import Table
-from lbx.results.rows import BOUND_COLUMNS
+from lbx.results.rows import BOUND_COLUMNS, PROMPT_TOKENS
 
 if TYPE_CHECKING:
     from lbx.report.report import Report
@@ -35,6 +35,8 @@ _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }
 _MOST_NAMED_RUNS = 3
+SCRIPTED = "scripted"
+BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes, because it has no tokenizer."
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _LABEL_PARTS = ("mode", "differs_in")
@@ -50,7 +52,9 @@ def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
     if not table.rows:
         return Sheet(view.title, view.columns, [], unknown)
     columns, rows = cells(view, table)
-    notes = [*interval_notes(table), *(view.notes(table) if view.notes else ()), *unknown]
+    missing_intervals = missing_interval_notes(table, [*view.columns, *(view.pivot or ())[1:]])
+    notes = [*interval_notes(table), *missing_intervals, *(view.notes(table) if view.notes else ()), *unknown]
+    notes += _byte_notes(view, table)
     if curves and view.pivot and view.pivot[0] == "length_up_to":
         curve_texts = _curves(view, table.dicts())
         columns, rows = [*columns, Column("curve", "curve", "curve")], [[*row, curve_texts.pop(0)] for row in rows]
@@ -84,6 +88,13 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
     return notes
 
 
+def _byte_notes(view: Report, table: Table) -> list[str]:
+    """Explain the unit of runs without a tokenizer, if their tokens are shown."""
+    rows = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
+    in_columns = any("token" in column.name or "longest_prompt" in column.name for column in view.columns)
+    return [BYTES_NOTE] if rows and (in_columns or any(row.get("length_unit") == PROMPT_TOKENS for row in rows)) else []
+
+
 def interval_notes(table: Table) -> list[str]:
     """Write notes on the intervals in the rows of a table."""
     if "low" not in table.columns:
@@ -99,6 +110,25 @@ def interval_notes(table: Table) -> list[str]:
             "may be too narrow."
         )
     return notes
+
+
+def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]:
+    """Explain the words beside scores without an interval, such as "one document", once for each reason."""
+    reasons: dict[tuple[str, str], None] = {}
+    for column in columns:
+        for row in (
+            table.dicts() if (column.interval and column.kind != "quantity") or column.kind == "coefficient" else ()
+        ):
+            low, _, *why = _interval_fields(row, column)
+            if row.get(column.name) is not None and low is None and (reason := why_no_interval(*why)):
+                reasons[reason] = None
+    return [f"{words.capitalize()}: {clause}, so there is no interval." for words, clause in reasons]
+
+
+def _interval_fields(row: Mapping[str, Any], column: Column) -> list[Any]:
+    """Ends of an interval, its method, and the noun and the number of its clusters."""
+    clusters = None if column.kind == "coefficient" else row.get("clusters")  # of an alpha: all, also without pairs
+    return [*(row.get(column.interval_prefix + name) for name in BOUND_COLUMNS), clusters]
 
 
 def cells(view: Report, table: Table) -> Cells:
@@ -169,11 +199,11 @@ def without_intervals(view: Report, table: Table) -> Table:
     return Table([table.columns[at] for at in remaining], [tuple(row[at] for at in remaining) for row in table.rows])
 
 
-def _coefficient(value: float, low: float | None, high: float | None, method: str | None) -> str:
+def _coefficient(value: float, low: float | None, high: float | None, *why: Any) -> str:
     if low is not None and high is not None:
         return f"{value:.2f} [{low:.2f}, {high:.2f}]"
-    why = WHY_NONE.get(method or "", "").format("document")
-    return f"{value:.2f} ({why})" if why else f"{value:.2f}"
+    reason = why_no_interval(*why)
+    return f"{value:.2f} ({reason[0]})" if reason else f"{value:.2f}"
 
 
 def cell_text(row: Mapping[str, Any], column: Column) -> str:
@@ -182,15 +212,14 @@ def cell_text(row: Mapping[str, Any], column: Column) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing
     if column.kind == "coefficient":
-        return _coefficient(value, *(row.get(column.interval_prefix + name) for name in ("low", "high", "method")))
+        return _coefficient(value, *_interval_fields(row, column))
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
-        low, high, method, cluster_by = (row.get(column.interval_prefix + name) for name in BOUND_COLUMNS)
+        low, high, method, cluster_by, clusters = _interval_fields(row, column)
         if column.kind == "quantity":
             return quantity_with_interval(value, low, high)
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
-        cluster = (cluster_by or "document") + (" in a part" if (row.get("clusters") or 1) > 1 else "")
-        return with_interval(value, low, high, method, scale, cluster, most=most, decimals=column.decimals)
+        return with_interval(value, low, high, method, scale, cluster_by, clusters, most=most, decimals=column.decimals)
     if column.kind in ("percent", "points"):
         return f"{100 * value:{'+' if column.kind == 'points' else ''}.{column.decimals}f}"
     formatter = _FORMATTERS.get(column.kind)

@@ -75,7 +75,7 @@ def test_it_says_to_which_length_the_leader_works(tmp_path: Path) -> None:
     with Store(path, read_only=True) as store:
         (row,) = read_report(store, "card").dicts()
     assert (row["works_to"], row["longest"]) == (16_384, 65_536)
-    assert row["reach"] == "works to 16k of 64k tokens"
+    assert row["reach"] == "16k of 64k tokens"
     assert "and works to 16k of 64k tokens." in " ".join(_sentences(path))
 
 

@@ -28,12 +28,12 @@ from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, RUN_COLUMNS, as_
 
 COLUMNS = (
     *RUN_COLUMNS, "benchmark", "tasks", "task_names", "runs", "n", "answered", "score", *INTERVAL_COLUMNS, "level_runs",
-    "level_names", "alike_runs", "alike_names", "alike_scores", "alike", "few_documents", "works_to", "longest",
+    "level_names", "alike_runs", "alike_names", "alike_scores", "n_alike", "few_documents", "works_to", "longest",
     "length_unit", "reach", "file_runs", "answers", "questions", "documents", "last_answer_at", "bundles",
     "attestation",
 )  # fmt: skip
 _MOST_NAMED = 2
-_TOO_FEW = "too few questions per length to say how far it works"
+_TOO_FEW = "unknown: too few questions per length"
 
 _LENGTHS = """
     SELECT benchmark, coalesce(avg(g.original_tokens), avg(s.length))
@@ -90,7 +90,7 @@ def _leader(rows: Sequence[Row], name_of: Mapping[str, str]) -> dict[str, Any]:
         "alike_runs": [row["run_id"] for row in alike],
         "alike_names": [name_of[row["run_id"]] for row in alike],
         "alike_scores": [row["score"] for row in alike],
-        "alike": ", ".join(name_of[row["run_id"]] for row in [*level[1:], *alike]) or None,
+        "n_alike": len(level) - 1 + len(alike),
         "few_documents": leaderboard.describe_few_documents(rows) or None,
     }
 
@@ -121,11 +121,11 @@ def _reach(rows_of_run: Sequence[Row], curve: Sequence[Row]) -> dict[str, Any]:
     effective, longest = curve[0]["effective"], max(row["length_up_to"] for row in curve)
     unit = str(curve[0]["length_unit"]).removeprefix("prompt ")
     if effective is None:
-        reach = f"no length is claimed: {curve[0]['why']}" if curve[0]["why"] else "no length is claimed"
+        reach = f"no claim: {curve[0]['why']}" if curve[0]["why"] else "no claim"
     elif effective == longest:
-        reach = f"works to {short_length(effective)} {unit}, the longest texts"
+        reach = f"{short_length(effective)} {unit}, the longest texts"
     else:
-        reach = f"works to {short_length(effective)} of {short_length(longest)} {unit}"
+        reach = f"{short_length(effective)} of {short_length(longest)} {unit}"
     return {"works_to": effective, "longest": longest, "length_unit": curve[0]["length_unit"], "reach": reach}
 
 
@@ -149,7 +149,9 @@ def sentence(row: Row, tasks: str = "") -> Sentence:
         verb = "comes first on" if alike else "leads"
         pieces = [level[0], Piece(f" {verb} "), *where, Piece(f" with {_score(row)}")]
     if row["longest"] is not None:
-        pieces.append(Piece(f" ({row['reach']})" if row["works_to"] is None else f" and {row['reach']}"))
+        pieces.append(
+            Piece(f" (length: {row['reach']})" if row["works_to"] is None else f" and works to {row['reach']}")
+        )
     if row["few_documents"]:
         pieces.append(Piece(f"; {row['few_documents']}"))
     elif alike:
@@ -167,7 +169,7 @@ def brief_sentence(row: Row, most_named: int) -> Sentence:
     others = [*level[1:], *alike]
     pieces = [Piece(row["benchmark"], is_strong=True), Piece(": "), level[0], Piece(f" {_score(row)}")]
     if row["longest"] is not None:
-        pieces.append(Piece(", no length claimed" if row["works_to"] is None else f", {row['reach']}"))
+        pieces.append(Piece(", no length claimed" if row["works_to"] is None else f", works to {row['reach']}"))
     if row["few_documents"]:
         pieces.append(Piece(f"; {row['few_documents']}"))
     elif others and not most_named:
@@ -289,7 +291,7 @@ CARD = Report(
         Column("n", "scored", "count", rank=4),
         Column("score", "score", "percent", interval=True),
         Column("runs", "runs", "count", rank=3),
-        Column("alike", "may be as good", missing="", rank=1),
+        Column("n_alike", "may be as good", "count", rank=1),
         Column("reach", "works to", missing="", rank=2),
     ),
     notes=_notes,

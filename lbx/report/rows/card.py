@@ -148,10 +148,10 @@ def sentence(row: Row, tasks: str = "") -> Sentence:
     else:
         verb = "comes first on" if alike else "leads"
         pieces = [level[0], Piece(f" {verb} "), *where, Piece(f" with {_score(row)}")]
-    if row["longest"] is not None:
-        pieces.append(
-            Piece(f" (length: {row['reach']})" if row["works_to"] is None else f" and works to {row['reach']}")
-        )
+    if row["works_to"] is not None:
+        pieces.append(Piece(f" and works to {row['reach']}"))
+    elif row["longest"] is not None:
+        pieces.append(Piece(f", {row['reach'].replace('no claim', 'no claim about length', 1)}"))
     if row["few_documents"]:
         pieces.append(Piece(f"; {row['few_documents']}"))
     elif alike:

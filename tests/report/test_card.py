@@ -140,3 +140,8 @@ def test_parquet_has_it(tmp_path: Path) -> None:
         "report", _file(tmp_path / "r.duckdb", ("one", "two")), "card", "-f", "parquet", "-o", tmp_path / "c.parquet"
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_without_intervals_it_has_scores_only(tmp_path: Path) -> None:
+    done = Lbx()("report", _file(tmp_path / "r.duckdb", ("one", "two")), "card", "--no-interval")
+    assert "one comes first on longbench with 80.0; two (78.0) may be as good." in done.stdout, done.stderr

@@ -181,7 +181,7 @@ def brief_sentence(row: Row, most_named: int) -> Sentence:
 
 def _score(row: Row) -> str:
     score = f"{100 * row['score']:.1f}"
-    low, high = row["low"], row["high"]
+    low, high = row.get("low"), row.get("high")
     score += "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
     return f"{score} over {row['answered']}" if row["answered"] else score
 

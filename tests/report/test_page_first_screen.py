@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
 from tests.chromium import Opened
+from tests.command_line import Lbx
 
 
 def test_the_sentences_replace_the_card_on_a_phone(opened: Opened) -> None:
@@ -41,3 +45,9 @@ def test_a_blank_cell_says_why_and_sorts_last(opened: Opened) -> None:
         head.click()
         column = page.locator(".scores tbody tr td:last-child").all_inner_texts()
         assert column[0] not in ("not asked", "no score")
+
+
+def test_a_page_without_intervals_is_written(url: str) -> None:
+    done = Lbx()("report", Path(unquote(urlsplit(url).path)).parent / "r.duckdb", "-f", "html", "--no-interval")
+    assert done.returncode == 0, done.stderr
+    assert 'class="card"' in done.stdout

@@ -85,7 +85,7 @@ def _pair_sentence(source: PageSource, row: Row) -> str:
 
 
 def _points(row: Row) -> str:
-    low, high = row["low"], row["high"]
+    low, high = row.get("low"), row.get("high")
     between = "" if low is None or high is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]"
     return f"{100 * row['difference']:+.1f}{between}"
 

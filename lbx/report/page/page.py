@@ -66,8 +66,8 @@ _MANY_ROWS = 1000
 _MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _SCRIPTS = (
-    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
-    "start",
+    "dom", "diff", "state", "folds", "tables", "take", "charts", "runs", "columns", "answers", "answer", "sides",
+    "links", "keys", "start",
 )  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
 

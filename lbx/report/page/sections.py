@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
@@ -146,16 +147,37 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     for line, row, mark in zip(body, rows, marks, strict=True):
         for at, name_of in label_columns:
             line[at] = _with_mark(source, line[at], mark if name_of == "model" else source.mark(row.get(name_of)))
+    shared = _shared_columns(report_sheet.columns, report_sheet.rows)
+    order = [at for at in range(len(report_sheet.columns)) if at not in shared]
+    verdict = [at for at in order[2:] if report_sheet.columns[at].name == "verdict"]
+    order = [*order[:2], *verdict, *(at for at in order[2:] if at not in verdict)]
     table_html = table(
         title,
-        report_sheet.columns,
-        body,
+        [report_sheet.columns[at] for at in order],
+        [[row[at] for at in order] for row in body],
         marks=marks,
         most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
         benchmark=str(rows[0]["benchmark"]) if has_links else None,
+        shared=[(report_sheet.columns[at], body[0][at]) for at in shared],
     )
     return [table_html, *_notes(report_sheet.notes)]
+
+
+_NEVER_SHARED = ("model", "run", "benchmark", "task", "score", "verdict")
+_LONGEST_SHARED = 60  # characters of a value in a caption
+
+
+def _shared_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Indices of the columns that have the same value in all rows, and are neither names of rows nor scores."""
+    return [
+        at
+        for at, column in enumerate(columns)
+        if not (column.across or column.interval or column.name in _NEVER_SHARED)
+        and len(rows) > 1
+        and len({row[at] for row in rows}) == 1
+        and len(rows[0][at]) <= _LONGEST_SHARED
+    ]
 
 
 def _with_mark(source: PageSource, text: str, mark: int | None) -> str:

@@ -79,6 +79,9 @@ def test_a_folded_section_has_no_nodes_until_it_is_opened(opened: Opened, eight_
     assert page.locator("#leaderboard table").first.is_visible()
     assert page.locator("#leaderboard td > a").count() > 3, "numbers are links"
     assert page.locator("#cost table").count() == 0
+    page.get_by_role("button", name="Open all sections").click()
+    wait_until(page, "!document.querySelector('.folded > noscript')")
+    assert page.locator("#cost table").first.is_visible()
 
 
 def test_a_section_opened_later_has_the_chosen_runs_only(opened: Opened) -> None:
@@ -239,7 +242,8 @@ def test_on_paper_heads_are_texts_and_narrow_tables_have_columns(opened: Opened,
     heads = page.locator("#task_scores thead").first
     assert "score" in heads.inner_text()
     assert heads.evaluate("head => [...head.querySelectorAll('button')].every(one => !one.textContent)")
-    assert page.locator("#runs .scroll[data-columns='1']").count() > 0
+    assert page.locator(".scroll[data-columns='aside']").count() > 3
+    assert page.locator(".scroll[data-columns='2']").count() > 0
     page.emulate_media(media="screen")
     wait_until(page, "document.querySelector('#scores thead button').textContent")
     page.locator("#scores th button", has_text="run").click()

@@ -116,7 +116,7 @@ function row(i) {
   link.ariaExpanded = false;
   const by = difference(i), score = [points(i), by && element("small", {}, " " + by)].filter(Boolean);
   const line = element("tr", {},
-    element("td", { className: "score" }, score), element("td", { className: "run", title: runs[book.run(i)].label }, runOf(i)), text("task", book.task(i)),
+    element("td", { className: "score" }, score), element("td", { className: "run", title: runs[book.run(i)].label }, runOf(i)), text("task", book.task(i).split(/(?<=[/_])/).flatMap((word) => [word, element("wbr")])),
     element("td", { className: "question" }, link), text("output", firstLine(book.output(i))),
     text("reference", firstLine(book.references(i)[0] ?? "")), text("marks", book.marks(i)));
   line.dataset.row = i;

@@ -46,6 +46,8 @@ for (const { fold } of folds) {
 }
 if (folds.length) {
   const names = new Set(folds.map(({ name }) => name));
+  const openAll = () => folds.forEach(({ fold }) => (fold.open = true));
+  document.querySelector("nav").append(button("Open all sections", openAll)); // a browser finds no text in folded ones
   choices.open = { noun: "section", has: (name) => names.has(name) };
   views.push(openFolds);
 }

@@ -104,9 +104,9 @@ views.push(() => tables.forEach((each) => each.show()));
 const SHEET_PX = 1030, PAPER_SHARE = 0.68, MOST_COLUMNS = 4, LONG_ROWS = 12;
 onPaper(() => {
   for (const { table, heads } of tables.values()) {
-    const fit = Math.floor(SHEET_PX / (PAPER_SHARE * table.offsetWidth + 16));
+    const fit = Math.floor(SHEET_PX / ((paper.matches ? 1 : PAPER_SHARE) * table.offsetWidth + 16));
     const isLong = all("tbody tr:not([hidden], .off)", table).length > LONG_ROWS;
-    table.parentNode.dataset.columns = isLong ? Math.max(1, Math.min(fit, MOST_COLUMNS)) : 1;
+    table.parentNode.dataset.columns = isLong ? Math.max(1, Math.min(fit, MOST_COLUMNS)) : "aside";
     for (const sorter of heads.map((head) => head.querySelector("button"))) sorter.before(...sorter.childNodes);
   }
 }, () => {

@@ -164,7 +164,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     return [table_html, *_notes(report_sheet.notes)]
 
 
-_NEVER_SHARED = ("model", "run", "benchmark", "task", "score", "verdict")
+_NEVER_SHARED = ("place", "model", "run", "benchmark", "task", "score", "verdict")
 _LONGEST_SHARED = 60  # characters of a value in a caption
 
 

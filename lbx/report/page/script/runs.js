@@ -57,7 +57,7 @@ function hideRuns(part, marks) {
       (node.localName === "i" ? node.closest("td, tbody th")?.parentNode : node)?.classList.add("off");
     }
   }
-  for (const sentence of all("p.lead, .remarks li", part)) {
+  for (const sentence of all("p.lead, .card-text li, .remarks li", part)) {
     const named = all("i[class*=' r']", sentence).map((symbol) => /\br(\d+)/.exec(symbol.className)[1]);
     const isHidden = (mark) => marks.includes(mark);
     sentence.classList.toggle("off", named.length > 0 && named.every(isHidden));

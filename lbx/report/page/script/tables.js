@@ -101,10 +101,12 @@ views.push(() => tables.forEach((each) => each.show()));
 }
 
 // On paper a heading is a text, because Chromium repeats no buttons on the next sheets, and a long narrow table has columns.
-const SHEET_PX = 1030, PAPER_SHARE = 0.68, MOST_COLUMNS = 4, LONG_ROWS = 12;
+// Its cells may break into lines, so that a column may be narrower than the table is now.
+const SHEET_PX = 1030, PAPER_SHARE = 0.62, SHRUNK_SHARE = 0.8, MOST_COLUMNS = 4, LONG_ROWS = 12;
 onPaper(() => {
   for (const { table, heads } of tables.values()) {
-    const fit = Math.floor(SHEET_PX / ((paper.matches ? 1 : PAPER_SHARE) * table.offsetWidth + 16));
+    const width = SHRUNK_SHARE * (paper.matches ? 1 : PAPER_SHARE) * table.offsetWidth;
+    const fit = Math.floor(SHEET_PX / (width + 16));
     const isLong = all("tbody tr:not([hidden], .off)", table).length > LONG_ROWS;
     table.parentNode.dataset.columns = isLong ? Math.max(1, Math.min(fit, MOST_COLUMNS)) : "aside";
     for (const sorter of heads.map((head) => head.querySelector("button"))) sorter.before(...sorter.childNodes);

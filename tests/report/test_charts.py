@@ -129,7 +129,7 @@ def test_few_answers_are_a_hollow_mark_apart_from_the_line() -> None:
     assert len(paths["band"]) == 1 and at[2] not in paths["band"][0]
     assert [path.startswith(f"M{at[2]}") for path in paths["whisker dash2"]] == [True]
     assert len(paths["mark open"]) == 2, "that of 9 answers, and that without an interval"
-    assert "m: 90 [20, 99], 9 answers" in " ".join(tips(chart))
+    assert "m: 90.0 [20.0, 99.0], 9 answers" in " ".join(tips(chart))
 
 
 def test_a_number_without_an_interval_is_an_open_mark_in_every_chart() -> None:
@@ -137,7 +137,7 @@ def test_a_number_without_an_interval_is_an_open_mark_in_every_chart() -> None:
     for chart in (
         charts.dots("", "", [("a", Series("a", 0, [bare])), ("b", Series("b", 1, [sure]))]),
         charts.curve("", "", ["1"], [Series("a", 0, [bare]), Series("b", 1, [sure])]),
-        charts.radar("", "", ["1", "2", "3"], [Series("a", 0, [bare, sure])]),
+        charts.radar("", "", ["1", "2", "3"], [Series("a", 0, [bare, sure, None])]),
         charts.scatter(
             "", "", x_name="x", y_name="y", points=[ScatterPoint("a", 0, sure, bare), ScatterPoint("b", 1, bare, sure)]
         ),

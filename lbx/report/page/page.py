@@ -147,7 +147,7 @@ def _first_section(source: PageSource) -> Section:
     parts = [
         *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
         scoreboard_part(source),
-        part("findings", findings, _MOST_REMARKS) if (findings := [*points, *sentences[_MOST_LEADERS:]]) else None,
+        part("remarks", "findings", "Findings", [*points, *sentences[_MOST_LEADERS:]], _MOST_REMARKS),
     ]
     return Section("scores", "Scores", list(filter(None, parts)))
 

@@ -21,6 +21,7 @@ from lbx.report.page import pieces
 from lbx.report.page.source import PageSource
 from lbx.report.query import ALL
 from lbx.results import Store
+from lbx.results.scoring.reading import add_missing_numbers
 from tests.chromium import violations, watched
 from tests.command_line import Lbx, fails
 from tests.page_parts import EVIL, NAMES, SPELLED, results_file
@@ -44,7 +45,7 @@ def labels(svg: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def ten_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return results_file(tmp_path_factory.mktemp("figures") / "r.duckdb", MODELS, failed=())
+    return results_file(tmp_path_factory.mktemp("figures") / "r.duckdb", MODELS, samples=60, failed=())
 
 
 def test_curves_of_a_report_have_equal_axes_and_names(ten_runs: Path) -> None:
@@ -167,6 +168,8 @@ def test_a_task_is_drawn_once_in_tokens_where_these_are_known_of_all_runs(tmp_pa
         for n in range(12)
     ]  # fmt: skip
     path = make(tmp_path / "r.duckdb", rows)
+    with Store(path) as store:
+        add_missing_numbers(store)
     titles = [figure.title for figure in figures(path, "length_curve")]
     assert titles == ["longbench/hotpotqa, words", "longbench/musique, words", "longbench/qasper, prompt tokens"]
     with Store(path, read_only=True) as store:

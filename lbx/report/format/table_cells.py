@@ -20,7 +20,7 @@ from lbx.report.format.digits import (
     with_interval,
 )
 from lbx.report.format.labels import LABELS
-from lbx.report.format.sheets import BLOCKS, Cells, Sheet
+from lbx.report.format.sheets import SHADES, Cells, Sheet
 from lbx.results import Table
 from lbx.results.rows import BOUND_COLUMNS, PROMPT_TOKENS
 
@@ -46,8 +46,8 @@ _LABEL_PARTS = ("mode", "differs_in")
 """Columns that labels of runs include if needed to distinguish runs."""
 
 
-def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
-    """Format the rows of a report as a sheet. ``curves`` adds a sparkline to pivots by length."""
+def sheet(view: Report, table: Table) -> Sheet:
+    """Format the rows of a report as a sheet."""
     if not table.rows:
         return Sheet(view.title, view.columns, [], [view.empty])
     full_table, table = table, informative_rows(view, table)
@@ -57,10 +57,9 @@ def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
     columns, rows = cells(view, table)
     missing_intervals = missing_interval_notes(table, [*view.columns, *(view.pivot or ())[1:]])
     notes = [*interval_notes(table), *missing_intervals, *(view.notes(table) if view.notes else ()), *unknown]
-    notes += _byte_notes(view, table)
-    if curves and view.pivot and view.pivot[0] == "length_up_to":
-        curve_texts = _curves(view, table.dicts())
-        columns, rows = [*columns, Column("curve", "curve", "curve")], [[*row, curve_texts.pop(0)] for row in rows]
+    notes += [*_byte_notes(view, table), *_zero_notes(view, table)]
+    if any(c.never_zero for c in view.columns) and not any(c.never_zero for c in columns):
+        return Sheet(view.title, view.columns, [], notes)
     return Sheet(view.title, columns, rows, notes)
 
 
@@ -96,6 +95,21 @@ def _byte_notes(view: Report, table: Table) -> list[str]:
     rows = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
     in_columns = any("token" in column.name or "longest_prompt" in column.name for column in view.columns)
     return [BYTES_NOTE] if rows and (in_columns or any(row.get("length_unit") == PROMPT_TOKENS for row in rows)) else []
+
+
+def _zero_notes(view: Report, table: Table) -> list[str]:
+    """Write notes on columns that are 0 everywhere, with the number of answers of known status."""
+    headings: dict[int, list[str]] = {}
+    rows = table.dicts()
+    for column in view.columns:
+        values = [row[column.name] for row in rows if row.get(column.name) is not None]
+        if column.never_zero and values and not any(values):
+            n_answers = sum(row["n"] for row in rows if row[column.name] is not None)
+            headings.setdefault(n_answers, []).append(column.heading)
+    return [
+        f"None in {n_answers:,} {'answer' if n_answers == 1 else 'answers'}: {', '.join(names)}."
+        for n_answers, names in headings.items()
+    ]
 
 
 def interval_notes(table: Table) -> list[str]:
@@ -140,7 +154,12 @@ def cells(view: Report, table: Table) -> Cells:
     present = [c for c in view.columns if c.name in table.columns]  # --no-interval omits some
     label_parts = _LABEL_PARTS if "label" in table.columns and any(c.name == "model" for c in present) else ()
     present = [c for c in present if c.name not in label_parts]
-    columns = [c for c in present if not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows)]
+    columns = [
+        c
+        for c in present
+        if (not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows))
+        and (not c.never_zero or any(row[c.name] for row in rows))
+    ]
     if view.pivot is None:
         return columns, [[cell_text(row, c) for c in columns] for row in rows]
     value_column = view.pivot[1]
@@ -174,18 +193,12 @@ def _pivot_rows(
     return values, list(lines.values())
 
 
-def _curves(view: Report, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    values, lines = _pivot_rows(view, rows)
-    known_values = [value for value in values if value is not None]
-    return [spark([line[value]["score"] if value in line else None for value in known_values]) for line in lines]
-
-
-def spark(values: Sequence[float | None]) -> str:
-    """Draw a sparkline in eight heights, from 0 to the largest value, with gaps for unknown values."""
-    top = max((value for value in values if value is not None and math.isfinite(value)), default=0.0) or 1.0
-    return "".join(
-        " " if value is None or not math.isfinite(value) else BLOCKS[max(0, round(7 * value / top))] for value in values
-    )
+def shade(score: float | None) -> str:
+    """Format a score in 0..1 as percent for a column of the kind "shade", "-" if it is unknown."""
+    if score is None or not math.isfinite(score):
+        return "-"
+    level = min(len(SHADES) - 1, max(0, int(len(SHADES) * score)))
+    return f"{SHADES[level]} {100 * score:3.0f}"
 
 
 def _heading(value: object) -> str:

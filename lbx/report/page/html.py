@@ -132,7 +132,7 @@ def table(
     more: str = "",
     benchmark: str | None = None,
     most_rows: int = MOST_ROWS,
-    shared: Sequence[tuple[Column, str]] = (),
+    constants: Sequence[tuple[Column, str]] = (),
 ) -> Html:
     """Build an HTML table that scrolls sideways. Long tables are cut to the first rows of each run, with a note.
 
@@ -144,7 +144,7 @@ def table(
         more: Sentence that says where the remaining rows are.
         benchmark: Benchmark of all rows, or "" if a column contains it, so that numbers become links to answers. With
             None there are no links.
-        shared: Columns with the same value in all rows, which the caption shows.
+        constants: Columns with the same value in all rows, which the caption shows.
     """
     of_column = list(column_marks) or [None] * len(columns)
     of_row = marks or [None] * len(rows)
@@ -159,7 +159,7 @@ def table(
     body_rows = ((run_class(of_row[at]), Html("".join(map(_cell, rows[at], kinds)))) for at in kept_rows)
     linked_columns = [] if benchmark is None else [column.name for column in columns]
     left_out = f"{extent} of {len(rows):,} rows. {more}" if extent else ""
-    heads, same = list(zip(kinds, names, strict=True)), [(column.heading, value) for column, value in shared]
+    heads, same = list(zip(kinds, names, strict=True)), [(column.heading, value) for column, value in constants]
     return part("table", title, anchor_of(title), heads, body_rows, left_out, benchmark, linked_columns, same)
 
 

@@ -213,7 +213,7 @@ def _asset(name: str) -> Html:
 
 
 def _script() -> Html:
-    """Join the files of the script, without indents and lines of comments, which are a seventh of it."""
+    """Join the files of the script, without indents and lines of comments."""
     return Html(_INDENT.sub("", "\n".join(_asset(f"script/{name}.js") for name in _SCRIPTS)))
 
 

@@ -167,8 +167,8 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     for line, row, mark in zip(body, rows, marks, strict=True):
         for at, name_of in label_columns:
             line[at] = _with_mark(source, line[at], mark if name_of == "model" else source.mark(row.get(name_of)))
-    shared = _shared_columns(report_sheet.columns, report_sheet.rows)
-    order = [at for at in range(len(report_sheet.columns)) if at not in shared]
+    constants = _constant_columns(report_sheet.columns, report_sheet.rows)
+    order = [at for at in range(len(report_sheet.columns)) if at not in constants]
     verdict = [at for at in order[2:] if report_sheet.columns[at].name == "verdict"]
     order = [*order[:2], *verdict, *(at for at in order[2:] if at not in verdict)]
     table_html = table(
@@ -179,24 +179,24 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
         benchmark=str(rows[0]["benchmark"]) if has_links else None,
-        shared=[(report_sheet.columns[at], body[0][at]) for at in shared],
+        constants=[(report_sheet.columns[at], body[0][at]) for at in constants],
     )
     return [table_html, *_notes(report_sheet.notes)]
 
 
-_NEVER_SHARED = ("place", "model", "run", "benchmark", "task", "score", "verdict")
-_LONGEST_SHARED = 60  # characters of a value in a caption
+_NEVER_CONSTANT = ("place", "model", "run", "benchmark", "task", "score", "verdict")
+_LONGEST_CONSTANT = 60  # characters of a value in a caption
 
 
-def _shared_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+def _constant_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
     """Indices of the columns that have the same value in all rows, and are neither names of rows nor scores."""
     return [
         at
         for at, column in enumerate(columns)
-        if not (column.across or column.interval or column.name in _NEVER_SHARED)
+        if not (column.across or column.interval or column.name in _NEVER_CONSTANT)
         and len(rows) > 1
         and len({row[at] for row in rows}) == 1
-        and len(rows[0][at]) <= _LONGEST_SHARED
+        and len(rows[0][at]) <= _LONGEST_CONSTANT
     ]
 
 

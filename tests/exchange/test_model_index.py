@@ -69,6 +69,7 @@ def test_a_score_of_some_samples_says_so(lbx: Lbx, tmp_path: Path) -> None:
             "DELETE FROM generations WHERE task = 'qasper' AND sample_id IN "
             "(SELECT sample_id FROM samples WHERE task = 'qasper' ORDER BY position LIMIT 5)"
         )
+        connection.execute("""UPDATE runs SET task_samples = '{"longbench/qasper": 20, "longbench/hotpotqa": 20}'""")
         connection.execute(
             "DELETE FROM scores WHERE NOT EXISTS (FROM generations g WHERE g.run_id = scores.run_id AND "
             "g.task = scores.task AND g.sample_id = scores.sample_id)"

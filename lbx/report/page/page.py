@@ -34,6 +34,7 @@ from lbx.report.page.html import (
     tag,
     truncate_text,
 )
+from lbx.report.page.run_sections import RUN_SECTION, run_sections
 from lbx.report.page.sections import report_section, scoreboard_part, switch_styles
 from lbx.report.page.source import PageRun, PageSource
 from lbx.report.query import ALL, ReportQuery
@@ -133,7 +134,7 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
         report_section(source, name, has_figures=has_figures and place.figures not in shown)
         for name, place in _places().items()
     )
-    candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
+    candidates = [*of_reports, failures(source), settings(source) if source.runs else None, *run_sections(source)]
     sections = _with_each_note_once([section for section in candidates if section])
     return [_first_section(source), *(replace(section, is_collapsible=True) for section in sections)]
 
@@ -186,7 +187,8 @@ def _page(
 
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
     """Group sections for the list of contents. Sections outside of all groups follow."""
-    by_name = {section.name: section for section in sections}
+    # The sections of runs are linked where the runs are named.
+    by_name = {section.name: section for section in sections if not section.name.startswith(RUN_SECTION)}
     # The report whose figures are in the first section is first in its group.
     places = sorted(_places().items(), key=lambda item: item[1].figures != "first section")
     names_of = {

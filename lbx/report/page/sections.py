@@ -17,6 +17,7 @@ from lbx.report.draw.svg import run_class
 from lbx.report.format.labels import LABELS
 from lbx.report.format.table_cells import informative_rows, sheet
 from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.run_sections import MOST_RUN_SECTIONS, RUN_SECTION
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource
 from lbx.report.report import Report
@@ -287,7 +288,10 @@ def scoreboard_part(source: PageSource) -> Html | None:
     for run, page_run in source.runs.items():
         if run not in runs_with_scores:
             continue
-        cells = [tag("th", run_name(page_run.mark, page_run.label), scope="row")]
+        name = run_name(page_run.mark, page_run.label)
+        if page_run.mark < MOST_RUN_SECTIONS:
+            name = tag("a", name, href=f"#{RUN_SECTION}{page_run.mark}")
+        cells = [tag("th", name, scope="row")]
         for column, style in zip(board.columns, styles, strict=True):
             place = places.get((run, column.benchmark)) if column.kind == "average" else None
             cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lbx.base.columns import Column
@@ -11,12 +12,11 @@ from lbx.base.marks import MARKS
 from lbx.report.draw.figures import figures
 from lbx.report.format.labels import Row
 from lbx.report.page.html import Html, Section, drawings, run_name, table, tag, truncate_text
+from lbx.report.page.sections import strip_table
 from lbx.report.page.source import PageSource
+from lbx.report.rows.effective_context import strips
 from lbx.results.file.texts import texts_of
 
-MOST_RUN_SECTIONS = 40
-RUN_SECTION = "run-"
-"""Beginning of the anchor of a run's section, which ends with the run's mark."""
 _WEAKEST, _LOWEST = 5, 3
 _SETTINGS = ("context_window", "dtype", "cache_type_k", "chat", "max_prompt_tokens", "mode", "rag")
 _FACTS = {
@@ -30,6 +30,7 @@ _ANSWERS = f"""
         SELECT run_id, benchmark, task, sample_id, iteration, score,
                max(score) OVER (PARTITION BY benchmark, task, sample_id) AS best
         FROM scores WHERE headline AND isfinite(score) AND run_id IN (SELECT unnest($1::VARCHAR[]))
+        QUALIFY row_number() OVER (PARTITION BY run_id, benchmark, task, sample_id ORDER BY score, iteration) = 1
     ), ranked AS (
         SELECT s.*, left(g.output, 600) AS output, row_number() OVER (
             PARTITION BY run_id ORDER BY score, best DESC, md5(sample_id || task)) AS place
@@ -41,14 +42,14 @@ _ANSWERS = f"""
 
 
 def run_sections(source: PageSource) -> Iterator[Section]:
-    """Build a section for each of the best ``MOST_RUN_SECTIONS`` runs that have scores."""
+    """Build a section for each of the best runs that have scores."""
     if source.store is None:
         return
     scores = [row for row in source.rows("task_scores") if row["headline"] and row["score"] is not None]
     by_run: dict[str, list[Row]] = {}
     for row in scores:
         by_run.setdefault(row["run_id"], []).append(row)
-    runs = [run for run in source.runs.values() if run.run_id in by_run][:MOST_RUN_SECTIONS]
+    runs = [run for run in source.runs.values() if run.run_id in by_run and run.anchor]
     answers: dict[str, list[Row]] = {}
     if texts_of(source.store) is None:
         for row in source.store.query(_ANSWERS, [[run.run_id for run in runs]]).dicts():
@@ -64,7 +65,7 @@ def run_sections(source: PageSource) -> Iterator[Section]:
             *_marks(source, run.run_id),
             *_lowest_answers(answers.get(run.run_id, ())),
         ]
-        yield Section(f"{RUN_SECTION}{run.mark}", f"Model: {run.label}", parts)
+        yield Section(run.anchor, f"Model: {run.label}", parts)
 
 
 def _settings(row: Row) -> Html:
@@ -81,11 +82,10 @@ def _fact_text(value: object) -> str:
 
 
 def _lengths(source: PageSource, run_id: str) -> Iterator[Html]:
-    for row in source.rows("effective_context"):
-        if row["run_id"] == run_id:
-            claim = f"keeps its score up to {row['effective']:,}" if row["effective"] else "no claim"
-            why = f" ({row['why']})" if row["why"] else ""
-            yield tag("p", tag("b", row["benchmark"]), f", by {row['length_unit']}: {claim}{why}.")
+    for strip in strips(source.rows("effective_context")):
+        rows = [row for row in strip.rows if row.key == run_id]
+        if rows:
+            yield strip_table(source, replace(strip, rows=rows))
 
 
 def _weakest_tasks(source: PageSource, run_id: str, own: list[Row], scores: list[Row]) -> Iterator[Html]:

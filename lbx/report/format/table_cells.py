@@ -39,7 +39,7 @@ _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
 }
 _MOST_NAMED_RUNS = 3
 SCRIPTED = "scripted"
-BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes, because it has no tokenizer."
+BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes."
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _LABEL_PARTS = ("mode", "differs_in")
@@ -91,7 +91,7 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
 
 
 def _byte_notes(view: Report, table: Table) -> list[str]:
-    """Explain the unit of runs without a tokenizer, if their tokens are shown."""
+    """Explain the unit of shown tokens of runs without a tokenizer."""
     rows = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
     in_columns = any("token" in column.name or "longest_prompt" in column.name for column in view.columns)
     return [BYTES_NOTE] if rows and (in_columns or any(row.get("length_unit") == PROMPT_TOKENS for row in rows)) else []
@@ -130,7 +130,7 @@ def interval_notes(table: Table) -> list[str]:
 
 
 def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]:
-    """Explain the words beside scores without an interval, such as "one document", once for each reason."""
+    """Explain each reason for a missing interval, such as "one document"."""
     reasons: dict[tuple[str, str], None] = {}
     for column in columns:
         for row in (
@@ -143,7 +143,7 @@ def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]
 
 
 def _interval_fields(row: Mapping[str, Any], column: Column) -> list[Any]:
-    """Ends of an interval, its method, and the noun and the number of its clusters."""
+    """Ends, method, noun and number of clusters of an interval."""
     clusters = None if column.kind == "coefficient" else row.get("clusters")  # of an alpha: all, also without pairs
     return [*(row.get(column.interval_prefix + name) for name in BOUND_COLUMNS), clusters]
 

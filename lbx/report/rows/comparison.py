@@ -105,18 +105,28 @@ def compare_runs(store: Store, query: ReportQuery) -> tuple[list[ComparisonRow],
         UsageError: a run or task does not exist, there are too many runs without a baseline, or all pairs had different
             inputs and ``query.allow_different_settings`` is not set.
     """
+    lines, refused = compare_pairs(store, query)
+    if refused and not lines:
+        raise refusal(refused)
+    return lines, refused
+
+
+def compare_pairs(
+    store: Store, query: ReportQuery, benchmark: str = ""
+) -> tuple[list[ComparisonRow], list[RefusedPair]]:
+    """Compare pairs of runs like ``compare_runs``, on one benchmark or on all, even if no pair has equal inputs."""
     key = (query.baseline, query.baseline_file, query.allow_different_settings, *query.runs, None, *query.tasks)
-    return store.compute_once(("comparison", *key), partial(_compare_runs, store, query))
+    return store.compute_once(("comparison", benchmark, *key), partial(_compare_pairs, store, query, benchmark))
 
 
-def _compare_runs(store: Store, query: ReportQuery) -> tuple[list[ComparisonRow], list[RefusedPair]]:
+def _compare_pairs(store: Store, query: ReportQuery, only: str) -> tuple[list[ComparisonRow], list[RefusedPair]]:
     pairs = select_pairs(store, query)
     tasks = {name.partition("/")[::2] for name in resolve_tasks(store, query.tasks)}
     benchmarks = [benchmark for benchmark, _ in tasks]
     sides = {
         key: ComparisonSide(family, task_rows)
         for key, task_rows in read_scores(store, {run for pair in pairs for run in pair}, outputs=True).items()
-        if (family := find_benchmark(key[1])) and (not tasks or key[1] in benchmarks)
+        if (family := find_benchmark(key[1])) and (not tasks or key[1] in benchmarks) and only in ("", key[1])
     }
     checks = PairChecks(store, query)
     lines: list[ComparisonRow] = []
@@ -128,8 +138,6 @@ def _compare_runs(store: Store, query: ReportQuery) -> tuple[list[ComparisonRow]
                 refused.append(RefusedPair(run_a, run_b, benchmark, ", ".join(found.differences)))
             else:
                 lines += _compare_benchmark(run_a, run_b, benchmark, sides, found.caution)
-    if refused and not lines:
-        raise refusal(refused)
     _correct(lines)
     return _select_tasks(lines, tasks, sides), refused
 

@@ -10,20 +10,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lbx.base.columns import Column
 from lbx.base.units import format_count
 from lbx.report.format.labels import Row
 from lbx.report.format.table_cells import cell_text
-from lbx.report.pairs import MOST_RUNS, RefusedPair
+from lbx.report.pairs import MOST_RUNS, RefusedPair, refusal
 from lbx.report.query import ReportQuery
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows.comparison import (
     NOT_COMPARED,
     ComparisonRow,
     cluster_noun,
-    compare_runs,
+    compare_pairs,
     needed_clusters,
     samples_on,
     scorable_samples,
@@ -31,6 +32,7 @@ from lbx.report.rows.comparison import (
 )
 from lbx.report.rows.leaderboard import LEADERBOARD
 from lbx.results import Store, Table
+from lbx.results.read.runs import run_names
 from lbx.results.rows import interval_columns
 from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table
 
@@ -43,7 +45,7 @@ _MOST_RIVALS, _MOST_NAMED = 5, 3
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the rows of the report. Raises UsageError like ``compare_runs``."""
+    """Build the rows of the report. Raises UsageError if the report ``comparison`` would refuse all of its pairs."""
     query = ReportQuery(
         runs=query.runs, tasks=query.tasks, margin=query.margin, allow_different_settings=query.allow_different_settings
     )
@@ -54,19 +56,19 @@ def table(store: Store, query: ReportQuery) -> Table:
         order.setdefault(row["benchmark"], []).append(row["run_id"])
     order = {benchmark: runs for benchmark, runs in order.items() if len(runs) > 1}
     in_bundles = scorable_samples(store)
+    n_runs = len(query.runs or run_names(store))
     rows: list[dict[str, Any]] = []
+    all_refused: list[RefusedPair] = []
     for benchmark, runs in order.items():
-        n_runs = len(query.runs) or len({row["run_id"] for row in board})
-        lines, refused = compare_runs(store, query if n_runs <= MOST_RUNS else _against(query, runs[0]))
+        if n_runs <= MOST_RUNS:
+            lines, refused = compare_pairs(store, query)
+        else:
+            lines, refused = compare_pairs(store, replace(query, baseline=runs[0]), benchmark)
         rows += _rows_of(benchmark, runs, [*lines, *refused], in_bundles, query.margin)
+        all_refused += [pair for pair in refused if pair.benchmark == benchmark]
+    if all_refused and all(row["verdict"] == NOT_COMPARED for row in rows):
+        raise refusal(all_refused)
     return as_table(COLUMNS, rows)
-
-
-def _against(query: ReportQuery, leader: str) -> ReportQuery:
-    return ReportQuery(
-        runs=query.runs, tasks=query.tasks, margin=query.margin, baseline=leader,
-        allow_different_settings=query.allow_different_settings,
-    )  # fmt: skip
 
 
 def _rows_of(

@@ -230,6 +230,7 @@ def add_benchmark(store: Store, name: str, benchmark: str, scores: Mapping[str, 
         generations=[GenerationRow(name, benchmark, "x", key, 0, f"{name} {key}", **told) for key in scores],
         scores=[ScoreRow(name, benchmark, "x", key, 0, "f1", 1, value, None, True) for key, value in scores.items()],
     )
+    aggregate_scores(store, name, BENCHMARKS[benchmark])
 
 
 def test_only_pairs_that_differ_are_refused_where_it_matters(store: Store) -> None:

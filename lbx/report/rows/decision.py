@@ -26,6 +26,7 @@ from lbx.report.rows.comparison import (
     cluster_noun,
     compare_pairs,
     needed_clusters,
+    round_up,
     samples_on,
     scorable_samples,
     verdict,
@@ -171,10 +172,11 @@ def _how_sure(rows: Sequence[Row]) -> Iterator[str | RunName]:
         if group:
             yield begin
             for at, row in enumerate(group[:_MOST_NAMED]):
-                word = "" if row in better else f", {str(row['verdict']).partition(':')[0]}"
+                points, _, no_interval = cell_text(row, LEAD).partition(" (")
+                word = "" if row in better else str(row["verdict"]).partition(":")[0]
                 yield ", " if at else ""
                 yield _name(row, "rival")
-                yield f" (by {cell_text(row, LEAD)} points{word})"
+                yield f" (by {', '.join(filter(None, (f'{points} points', no_interval.removesuffix(')'), word)))})"
             yield f" and {len(group) - _MOST_NAMED:,} more{end}." if len(group) > _MOST_NAMED else f"{end}."
 
 
@@ -210,7 +212,7 @@ def _what_next(rows: Sequence[Row]) -> Iterator[str | RunName]:
             text = f"{format_count(needed, noun)} ({text})"
         yield f" Next: about {text} in all would decide it against "
         yield _name(row, "rival")
-        yield f", {needed - row['clusters']:,} more than now."
+        yield f", about {round_up(needed - row['clusters']):,} more than now."
         if row["bundle_samples"] and row["bundle_samples"] > row["n"]:
             yield f" The bundle has {format_count(row['bundle_samples'], 'question')}."
     elif row:

@@ -28,6 +28,8 @@ class Column:
         unknown: NULL means unknown, e.g. for imported answers: a column unknown in all rows is omitted and listed in a
             note below the table.
         caution: name of a column with a caution on the value, which the cell marks with ``CAUTION_MARK``.
+        never_zero: a column that is 0 or NULL in all rows is omitted and listed in a note below the table; a report of
+            which all such columns are omitted has no table.
         rank: priority for dropping columns from a table that is too wide: highest first; 0 is never dropped.
         across: the column is one of a pivot's series, continued in further blocks of a table that is too wide.
     """
@@ -43,6 +45,7 @@ class Column:
     missing: str = "-"
     unknown: bool = False
     caution: str = ""
+    never_zero: bool = False
     rank: int = 0
     across: bool = False
 

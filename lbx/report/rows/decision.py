@@ -106,10 +106,11 @@ def _numbers(pair: ComparisonRow, leader: str, margin: float) -> dict[str, Any]:
         low, high = (None if end is None else -end for end in (high, low))
         first, *rest = text.split(",", 1)
         text = ",".join([_TURNED.get(first, first), *rest])
+    noun = cluster_noun(pair) if pair.first.estimate.clustered else "sample"
     needed = needed_clusters(pair, margin) if text.startswith("undecided") else None
     return {
         "n": interval.n, "score": score, "rival_score": rival_score, "lead": sign * interval.value,
-        **interval_columns(interval, cluster_noun(pair) if pair.first.estimate.clustered else "sample"), "low": low, "high": high, "p": estimate.p,
+        **interval_columns(interval, noun), "low": low, "high": high, "p": estimate.p,
         "p_holm": pair.p_holm, "test": estimate.test,
         "spread": None if interval.se is None else interval.se * math.sqrt(interval.clusters),
         "detectable": estimate.detectable, "verdict": text, "needed_clusters": needed,

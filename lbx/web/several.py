@@ -141,6 +141,7 @@ class SeveralPages:
         return page(
             "files.html",
             root=request.scope["root_path"],
+            files="",
             told="",
             document=None,
             snapshot="",

@@ -83,7 +83,7 @@ def _browsed(client: TestClient, run: str, task: str) -> list[str]:
         following = re.search(r'data-key="f" href="([^"]*)"', text)
         if not following:
             return scores
-        text = client.get(html.unescape(following[1])).text
+        text = client.get(html.unescape(following[1]).removeprefix(client.base_url.path.rstrip("/"))).text
 
 
 def _answers_of(page_text: str) -> Mapping[tuple[str, str], list[str]]:

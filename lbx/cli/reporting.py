@@ -57,6 +57,9 @@ def report(options: ReportOptions) -> None:
     on_a_page = is_overview and output_format is ReportFormat.HTML
     read_reports = overviews.REPORTS_READ if on_a_screen else reports.reports_on_page() if on_a_page else names
     reports.check_options(read_reports, given_options)
+    if view is None and options.tasks and not on_a_screen:
+        takers = reports.reports_with("--tasks")
+        raise UsageError("--tasks selects rows of one report.", fix=f"Name it: {', '.join(takers)}.")
     query = ReportQuery(
         runs=resolve_runs_in(results, options.runs) if results else (),
         models=options.published,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lbx.base.columns import Column
+from lbx.base.columns import CAUTION_MARK, Column
 from lbx.base.number import INTERVAL_COLUMNS
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
@@ -80,7 +80,10 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
         notes.append(f"Columns left out, because no answer has a value: {', '.join(nowhere)}.")
     if any(0 < count < len(rows) for count in counts.values()):
         notes.append("-: unknown; imported answers and some backends do not report it.")
-    if omitted_rows := [row for row in full_table.dicts() if view.is_informative and not view.is_informative(row)]:
+    omitted_rows = [row for row in full_table.dicts() if view.is_informative and not view.is_informative(row)]
+    if omitted_rows and view.omission_notes:
+        notes += view.omission_notes(omitted_rows)
+    elif omitted_rows:
         who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in omitted_rows))
         more = f" and {len(who) - _MOST_NAMED_RUNS:,} more" if len(who) > _MOST_NAMED_RUNS else ""
         notes.append(
@@ -241,4 +244,5 @@ def cell_text(row: Mapping[str, Any], column: Column) -> str:
         if low is not None and high is not None:
             return f"{100 * value:.{interval_decimals(50 * (high - low))}f}"
     formatter = _FORMATTERS.get(column.kind)
-    return formatter(value) if formatter else visible(str(value))
+    text = formatter(value) if formatter else visible(str(value))
+    return f"{text}{CAUTION_MARK}" if column.caution and row.get(column.caution) else text

@@ -21,7 +21,7 @@ from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
 from lbx.report.page import answer_data
-from lbx.report.page.findings import failures, leading_sentences, remarks, settings
+from lbx.report.page.findings import decisions, failures, leading_sentences, remarks, settings
 from lbx.report.page.html import (
     Html,
     Note,
@@ -65,6 +65,7 @@ _MANY_ROWS = 1000
 """Number of task scores above which a page shows fewer rows of each report."""
 _MOST_LEADERS = 2
 _MOST_REMARKS = 5
+_MOST_DECISIONS = 4
 _SCRIPTS = (
     "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
     "start",
@@ -144,11 +145,14 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 
 def _first_section(source: PageSource) -> Section:
     """Build the first section: leaders, all scores, remarkable results."""
-    sentences, points = list(leading_sentences(source)), remarks(source)
+    sentences, points, decided = list(leading_sentences(source)), remarks(source), decisions(source)
+    compared = {row["benchmark"] for row in source.rows("decision")} if decided else set()
+    others = [sentence for benchmark, sentence in sentences[_MOST_LEADERS:] if benchmark not in compared]
     parts = [
-        *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
+        *(tag("p", sentence, class_="lead") for _, sentence in sentences[:_MOST_LEADERS]),
         scoreboard_part(source),
-        part("remarks", "findings", "Findings", [*points, *sentences[_MOST_LEADERS:]], _MOST_REMARKS),
+        part("remarks", "decisions", "Decision", decided, _MOST_DECISIONS) if decided else None,
+        part("remarks", "findings", "Findings", [*points, *others], _MOST_REMARKS),
     ]
     return Section("scores", "Scores", list(filter(None, parts)))
 

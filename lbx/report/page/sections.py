@@ -15,9 +15,9 @@ from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
 from lbx.report.draw.svg import run_class
 from lbx.report.format.digits import short_length
-from lbx.report.format.labels import LABELS
+from lbx.report.format.labels import LABELS, Row
 from lbx.report.format.sheets import Sheet
-from lbx.report.format.table_cells import informative_rows, sheet
+from lbx.report.format.table_cells import cell_text, informative_rows, sheet
 from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource
@@ -25,6 +25,7 @@ from lbx.report.report import Report
 from lbx.report.reports import NAMES, REPORTS, load_report
 from lbx.report.rows.board import BOARDS, board_mark
 from lbx.report.rows.effective_context import Strip, StripRow, notes_on_strips, strips
+from lbx.report.rows.leaderboard import PLACE, place_notes
 from lbx.report.rows.paper import PAPER, average_numbers, doubts, has_paper, read_paper
 from lbx.results import Table
 
@@ -334,7 +335,7 @@ def scoreboard_part(source: PageSource) -> Html | None:
     first_groups = list(dict.fromkeys(groups))[:_MOST_SWITCHES]
     switches = {group: _switch(number, group, groups) for number, group in enumerate(first_groups)}
     styles = [_cell_styles(board, column, switches) for column in board.columns]
-    places = {(row["run_id"], row["benchmark"]): row["place"] for row in source.rows("leaderboard")}
+    places = {(row["run_id"], row["benchmark"]): row for row in source.rows("leaderboard") if row["place"]}
     heads = [_head(column, switches) for column in board.columns]
     rows = []
     runs_with_scores = {run for run, _ in board.cells}
@@ -350,7 +351,8 @@ def scoreboard_part(source: PageSource) -> Html | None:
             cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))
         rows.append((run_class(page_run.mark), cells))
     has_partial_averages = any(cell.is_partial for cell in board.cells.values())
-    return part("scoreboard", list(switches.values()), heads, rows, has_partial_averages)
+    notes = _notes(place_notes(list(places.values())))
+    return Html("").join([part("scoreboard", list(switches.values()), heads, rows, has_partial_averages), *notes])
 
 
 def _group(column: ScoreColumn) -> Group | None:
@@ -410,11 +412,13 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     }
 
 
-def _cell(cell: ScoreCell | None, style: str, place: str | None) -> Html:
+def _cell(cell: ScoreCell | None, style: str, rank_row: Row | None) -> Html:
     if cell is None:
         return tag("td", "", class_=style)
+    place = cell_text(rank_row, PLACE) if rank_row else ""
+    caution = rank_row["place_caution"] if rank_row else None
     interval = "" if cell.low is None or cell.high is None else f"[{cell.low:.1f}, {cell.high:.1f}]"
-    notes = [interval and f"95% interval {interval}", place and f"place {place}", cell.note]
+    notes = [interval and f"95% interval {interval}", place and f"place {place}", caution, cell.note]
     mark = tag("sup", "*") if cell.is_partial else ""
     more = ", ".join(filter(None, (interval, place and f"place {place}")))
     return tag(

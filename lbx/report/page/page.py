@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -67,10 +68,11 @@ _MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _MOST_DECISIONS = 4
 _SCRIPTS = (
-    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
-    "start",
+    "dom", "diff", "state", "folds", "tables", "take", "charts", "runs", "columns", "answers", "answer", "sides",
+    "links", "keys", "start",
 )  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
+_INDENT = re.compile(r"^ *(?://.*\n)?", re.MULTILINE)
 
 
 def pieces(
@@ -217,7 +219,8 @@ def _asset(name: str) -> Html:
 
 
 def _script() -> Html:
-    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS)
+    """Join the files of the script, without indents and lines of comments."""
+    return Html(_INDENT.sub("", "\n".join(_asset(f"script/{name}.js") for name in _SCRIPTS)))
 
 
 def _style() -> Html:

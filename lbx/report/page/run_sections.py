@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -88,7 +88,7 @@ def _lengths(source: PageSource, run_id: str) -> Iterator[Html]:
             yield strip_table(source, replace(strip, rows=rows))
 
 
-def _weakest_tasks(source: PageSource, run_id: str, own: list[Row], scores: list[Row]) -> Iterator[Html]:
+def _weakest_tasks(source: PageSource, run_id: str, own: Sequence[Row], scores: Sequence[Row]) -> Iterator[Html]:
     """Table of the tasks on which the run is farthest behind the best other run."""
     best: dict[tuple[str, str], Row] = {}
     for row in scores:
@@ -133,7 +133,7 @@ def _marks(source: PageSource, run_id: str) -> Iterator[Html]:
         yield tag("p", f"Marks: {'; '.join(counts)}.")
 
 
-def _lowest_answers(answers: list[Row] | tuple[()]) -> Iterator[Html]:
+def _lowest_answers(answers: Sequence[Row]) -> Iterator[Html]:
     if not answers:
         return
     yield tag("h3", "Lowest answers")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
@@ -18,7 +19,20 @@ from lbx.report.format.digits import short_length
 from lbx.report.format.labels import LABELS, Row
 from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import cell_text, informative_rows, sheet
-from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.html import (
+    Best,
+    Html,
+    Section,
+    anchor_of,
+    drawings,
+    html,
+    part,
+    quiet,
+    run_name,
+    table,
+    tag,
+    truncate_text,
+)
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource
 from lbx.report.report import Report
@@ -154,16 +168,37 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     for line, row, mark in zip(body, rows, marks, strict=True):
         for at, name_of in label_columns:
             line[at] = _with_mark(source, line[at], mark if name_of == "model" else source.mark(row.get(name_of)))
+    constants = _constant_columns(report_sheet.columns, report_sheet.rows)
+    order = [at for at in range(len(report_sheet.columns)) if at not in constants]
+    verdict = [at for at in order[2:] if report_sheet.columns[at].name == "verdict"]
+    order = [*order[:2], *verdict, *(at for at in order[2:] if at not in verdict)]
     table_html = table(
         title,
-        report_sheet.columns,
-        body,
+        [report_sheet.columns[at] for at in order],
+        [[row[at] for at in order] for row in body],
         marks=marks,
         most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
         benchmark=str(rows[0]["benchmark"]) if has_links else None,
+        constants=[(report_sheet.columns[at], body[0][at]) for at in constants],
     )
     return [table_html, *_notes(report_sheet.notes)]
+
+
+_NEVER_CONSTANT = ("place", "model", "run", "benchmark", "task", "score", "verdict")
+_LONGEST_CONSTANT = 60  # characters of a value in a caption
+
+
+def _constant_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Indices of the columns that have the same value in all rows, and are neither names of rows nor scores."""
+    return [
+        at
+        for at, column in enumerate(columns)
+        if not (column.across or column.interval or column.name in _NEVER_CONSTANT)
+        and len(rows) > 1
+        and len({row[at] for row in rows}) == 1
+        and len(rows[0][at]) <= _LONGEST_CONSTANT
+    ]
 
 
 def _has_numbers(report_sheet: Sheet) -> bool:
@@ -273,7 +308,9 @@ def strip_table(source: PageSource, strip: Strip) -> Html:
             cells += [tag("td", row.length(column), class_="t") for column in ("kept_to", "lost_from")]
         body.append((run_class(mark), cells))
     ends = ["works to", *(["retained to (95%)", "lost from (95%)"] if strip.has_certainty else [])]
-    return part("strip", strip.title, list(map(short_length, strip.lengths)), ends, body, strip.counts())
+    return part(
+        "strip", strip.title, anchor_of(strip.title), list(map(short_length, strip.lengths)), ends, body, strip.counts()
+    )
 
 
 def _strip_cell(row: StripRow, length: int) -> Html:

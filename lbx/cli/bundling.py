@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lbx.base.columns import Column
-from lbx.base.units import format_count
+from lbx.base.units import format_count, format_size
 from lbx.base.visible import as_command, one_line
 from lbx.bundle.making.outline import Outline
 from lbx.bundle.making.pack import ArchiveFormat, BundleInputs, CreateResult, create, survey
@@ -100,7 +100,7 @@ def _show_archive(result: CreateResult, *, as_json: bool) -> None:
     answer(f"{result.archive}: {result.files} files, {result.bytes:,} bytes, digest {result.digest}")
     if result.held_files:
         note(
-            f"{result.held_files} of the files, {result.held_bytes:,} bytes, are in the base and therefore not in "
+            f"{result.held_files} of the files, {format_size(result.held_bytes)}, are in the base and therefore not in "
             "this archive."
         )
     for volume in result.volumes[1:]:

@@ -205,6 +205,7 @@ def entry_pattern(line: str) -> str:
     [
         ("parity nosuch other", "M", "Model nosuch not found: no file or folder has this name"),
         ("parity nosuch.toml other", "T", "The file nosuch.toml does not exist"),
+        ("parity card.toml other", "H", "The model card card.toml has no setting 'foo'"),
         ("report none.duckdb", "T", "The results file none.duckdb does not exist"),
         ("report notes.txt", "I", "notes.txt is not a results file"),
         ("report none.duckdb nosuch", "T", "There is no report 'nosuch'"),
@@ -233,6 +234,7 @@ def test_real_messages_are_found_by_their_first_words(words: str, letter: str, c
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("no results\n")
     (tmp_path / "bad.toml").write_text("a = \n")
+    (tmp_path / "card.toml").write_text('name = "m"\nbackend = "hf"\nfoo = 1\n')
     (tmp_path / "space.toml").write_text(
         'name = "s"\n[[source]]\nkind = "hub"\nrepo = "a/b"\ntype = "space"\nrevision = "main"\n'
     )

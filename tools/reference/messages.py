@@ -35,12 +35,13 @@ _WRITTEN_BY_USERS = ("lbx/backends/scripted.py",)
 _FEWEST_WORDS = 3
 """Literal words of the shortest note that can be looked up."""
 _REQUIREMENT = re.compile(r"\b(?:must|needs?|at most|only|exclude each other|use|write|pass)\b", re.IGNORECASE)
-_PLACE = re.compile(rf"{OPEN}?\{{[^{{}}]*\}}(?:, line \{{[^{{}}]*\}}|[{BAR}{CLOSE}]|, row| \(line|\)|\{{[^{{}}]*\}})*")
+_VALUE = r"\{[^{}]*\}"
+_PLACE = re.compile(rf"{OPEN}?{_VALUE}(?:,? \(?(?:line|row) {_VALUE}\)?|[{BAR}{CLOSE}]|{_VALUE})*")
 """Value in a template, or several values that name a place in a file."""
 _INTRODUCTION = """\
 Errors and notes of lbx, in alphabetical order. Find a message by its first words: a value at its beginning, such as
-a path, does not count. Braces stand for a value ({path}), and brackets for a text that depends on the situation:
-[one | the other].
+a path or "The model card m.toml", does not count. Braces stand for a value ({path}), and brackets for a text that
+depends on the situation: [one | the other].
 
 Messages with the same beginning and fix are one entry, with the reasons at its end. Where the fix depends on the
 command, the entry has each of them, joined by "Or:".
@@ -48,7 +49,7 @@ command, the entry has each of them, joined by "Or:".
 An error ends the command. It is printed as a paragraph, "error:" with the cause, then the fix, and "try:" with the next
 command. In Python it is an exception with `cause`, `fix` and `command`, of the class named here
 ([Errors](api.md#errors)). A note says what is worth knowing, and the command continues. A finding is a line of
-`lbx doctor`."""
+`lbx doctor`. Errors marked "usage" are about the syntax of a command, and those marked "error" about a crash."""
 _FINDING = "Finding"
 """Class of the findings of ``lbx doctor``, which have a cause and a fix like errors."""
 _FEWEST_REASONS = 3

@@ -597,14 +597,10 @@ def _variants(text: str) -> Iterator[str]:
         if text.count(OPEN, begin, position + 1) == text.count(CLOSE, begin, position + 1)
     )
     parts = _split_alternatives(text[begin : end + 1])
-    if len(parts) == 1 and literal_words(text[end + 1 :]):  # it may be missing
-        yield from _variants(f"{text[:begin]}{text[end + 1 :]}")
-        return
-    if not any(map(literal_words, parts)):
-        yield text
-        return
-    for part in parts:
-        yield from _variants(f"{text[:begin]}{part}{text[end + 1 :]}")
+    if len(parts) == 1 and len(literal_words(parts[0])) < _FEWEST_WORDS and literal_words(text[end + 1 :]):
+        parts = [""]  # a few words that may be missing
+    for part in parts if any(map(literal_words, parts)) else parts[:1]:
+        yield from _variants(f"{text[:begin]}{part}{text[end + 1 :]}".strip())
 
 
 def skip_values(template: str) -> str:

@@ -82,7 +82,9 @@ class ResultsSource:
                     "path": place,
                     "files": f"{site_root}/" if place else "",
                     "told": "",
-                    "snapshot": f"The file {store.snapshot}." if store.snapshot else removal_notice(store),
+                    "snapshot": f"The file {store.snapshot.describe_state()}."
+                    if store.snapshot
+                    else removal_notice(store),
                     "is_live": store.snapshot is not None,
                     "version": version,
                     "file": headline(self.path.name, progress(store, self.runs)),

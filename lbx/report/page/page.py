@@ -176,7 +176,7 @@ def _page(
     html_parts = render(
         "page.html",
         title=headline(": ".join(filter(None, (source.file, ", ".join(names)))), source.progress),
-        moment=str(source.store.snapshot) if source.store and source.store.snapshot else "",
+        moment=source.store.snapshot.describe_state() if source.store and source.store.snapshot else "",
         notice=notice,
         style=style,
         style_hash=_hash(style),

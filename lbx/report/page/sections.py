@@ -16,9 +16,9 @@ from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
 from lbx.report.draw.svg import run_class
 from lbx.report.format.digits import short_length
-from lbx.report.format.labels import LABELS
+from lbx.report.format.labels import LABELS, Row
 from lbx.report.format.sheets import Sheet
-from lbx.report.format.table_cells import informative_rows, sheet
+from lbx.report.format.table_cells import cell_text, informative_rows, sheet
 from lbx.report.page.html import (
     Best,
     Html,
@@ -39,6 +39,7 @@ from lbx.report.report import Report
 from lbx.report.reports import NAMES, REPORTS, load_report
 from lbx.report.rows.board import BOARDS, board_mark
 from lbx.report.rows.effective_context import Strip, StripRow, notes_on_strips, strips
+from lbx.report.rows.leaderboard import PLACE, place_notes
 from lbx.report.rows.paper import PAPER, average_numbers, doubts, has_paper, read_paper
 from lbx.results import Table
 
@@ -287,7 +288,7 @@ def _figures_first(source: PageSource, name: str) -> Section:
 def _strips(source: PageSource, name: str) -> Section:
     """Build the section of runs by lengths, with the tints of one scale from 0 to 100."""
     rows = source.rows(name)
-    tables = [_strip(source, strip) for strip in strips(rows)]
+    tables = [strip_table(source, strip) for strip in strips(rows)]
     signs = {"few": "Hatched", "cut": "Hatched", "end": "Thick line"}
     notes = [*notes_on_strips(rows, signs=signs), *(note for strip in strips(rows) for note in strip.notes())]
     first, *others = notes
@@ -295,7 +296,8 @@ def _strips(source: PageSource, name: str) -> Section:
     return Section(name, _title(name), [Html(f'<div class="charts">{"".join(tables)}</div>'), quiet(first), *more])
 
 
-def _strip(source: PageSource, strip: Strip) -> Html:
+def strip_table(source: PageSource, strip: Strip) -> Html:
+    """Build a table of runs by lengths, with a tint and the answers' doubts in each cell."""
     body = []
     for row in strip.rows:
         mark = source.mark(row.key)
@@ -370,20 +372,24 @@ def scoreboard_part(source: PageSource) -> Html | None:
     first_groups = list(dict.fromkeys(groups))[:_MOST_SWITCHES]
     switches = {group: _switch(number, group, groups) for number, group in enumerate(first_groups)}
     styles = [_cell_styles(board, column, switches) for column in board.columns]
-    places = {(row["run_id"], row["benchmark"]): row["place"] for row in source.rows("leaderboard")}
+    places = {(row["run_id"], row["benchmark"]): row for row in source.rows("leaderboard") if row["place"]}
     heads = [_head(column, switches) for column in board.columns]
     rows = []
     runs_with_scores = {run for run, _ in board.cells}
     for run, page_run in source.runs.items():
         if run not in runs_with_scores:
             continue
-        cells = [tag("th", run_name(page_run.mark, page_run.label), scope="row")]
+        name = run_name(page_run.mark, page_run.label)
+        if page_run.anchor:
+            name = tag("a", name, href=f"#{page_run.anchor}")
+        cells = [tag("th", name, scope="row")]
         for column, style in zip(board.columns, styles, strict=True):
             place = places.get((run, column.benchmark)) if column.kind == "average" else None
             cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))
         rows.append((run_class(page_run.mark), cells))
     has_partial_averages = any(cell.is_partial for cell in board.cells.values())
-    return part("scoreboard", list(switches.values()), heads, rows, has_partial_averages)
+    notes = _notes(place_notes(list(places.values())))
+    return Html("").join([part("scoreboard", list(switches.values()), heads, rows, has_partial_averages), *notes])
 
 
 def _group(column: ScoreColumn) -> Group | None:
@@ -443,11 +449,13 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     }
 
 
-def _cell(cell: ScoreCell | None, style: str, place: str | None) -> Html:
+def _cell(cell: ScoreCell | None, style: str, rank_row: Row | None) -> Html:
     if cell is None:
         return tag("td", "", class_=style)
+    place = cell_text(rank_row, PLACE) if rank_row else ""
+    caution = rank_row["place_caution"] if rank_row else None
     interval = "" if cell.low is None or cell.high is None else f"[{cell.low:.1f}, {cell.high:.1f}]"
-    notes = [interval and f"95% interval {interval}", place and f"place {place}", cell.note]
+    notes = [interval and f"95% interval {interval}", place and f"place {place}", caution, cell.note]
     mark = tag("sup", "*") if cell.is_partial else ""
     more = ", ".join(filter(None, (interval, place and f"place {place}")))
     return tag(

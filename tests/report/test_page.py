@@ -63,7 +63,8 @@ def test_a_page_has_its_sections_in_order(two: Path) -> None:
     found = sound(made(two))
     held = found.headings()
     wanted = [
-        "scores", "effective_context", "leaderboard", "paper", "board", "task_scores", "comparison", "length_curve",
+        "scores", "effective_context", "leaderboard", "paper", "board", "task_scores", "decision",
+        "comparison", "length_curve",
         "truncation_effect", "truncation", "cost", "guards", "failures", "runs", "run-0", "run-1", "notes", "answers",
     ]  # fmt: skip
     assert [name for name in wanted if name in held] == held

@@ -110,7 +110,7 @@ def _zero_notes(view: Report, table: Table) -> list[str]:
             n_answers = sum(row["n"] for row in rows if row[column.name] is not None)
             headings.setdefault(n_answers, []).append(column.heading)
     return [
-        f"In none of {n_answers:,} {'answer' if n_answers == 1 else 'answers'}: {', '.join(names)}."
+        f"{', '.join(names)}: none in {n_answers:,} {'answer' if n_answers == 1 else 'answers'}."
         for n_answers, names in headings.items()
     ]
 

@@ -156,7 +156,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     view = replace(REPORTS[name], columns=[c for c in REPORTS[name].columns if c.name not in without])
     report_sheet, report_table = sheet(view, report_table), informative_rows(view, report_table)
     if not report_sheet.rows:
-        return [quiet(f"{title}: {note[:1].lower()}{note[1:]}") for note in report_sheet.notes]
+        return [quiet(f"{title}: {note}") for note in report_sheet.notes]
     if not _has_numbers(report_sheet):
         return [quiet(f"{title}: no numbers in {len(report_sheet.rows):,} rows.")]
     marks = _row_marks(source, view, report_table, len(report_sheet.rows))

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import number_column
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
 from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.benchmarks import registry

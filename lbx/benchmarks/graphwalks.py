@@ -24,8 +24,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column, number_column
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
 from lbx.base.records import (
     Chunk,

@@ -38,9 +38,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column, number_column
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number
 from lbx.base.records import (
     Chunk,
@@ -124,9 +124,9 @@ PAPER = Paper(
 
 
 _ATTRIBUTES: Mapping[str, Callable[[BoardEntry], object]] = {
-    "params": lambda entry: entry.describe("params"),
-    "context": lambda entry: entry.describe("context") or entry.window,
-    "date": lambda entry: entry.describe("date"),
+    "params": lambda entry: entry.fact("params"),
+    "context": lambda entry: entry.fact("context") or entry.window,
+    "date": lambda entry: entry.fact("date"),
 }
 
 
@@ -290,7 +290,7 @@ class LongBenchV2Format(PredictionFormat):
         return row
 
     def omission_reason(self, answer: AnswerToExport) -> str:
-        """Omit empty outputs, too, which pred.py drops. (An answer that is all reasoning is exported, and wrong.)"""
+        """Reason to omit an answer: also an empty output, as in pred.py, unless the answer is all reasoning."""
         empty = not answer.output and answer.reasoning is None
         return PredictionFormat.omission_reason(self, answer) or ("empty answers" if empty else "")
 

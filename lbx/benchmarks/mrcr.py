@@ -31,8 +31,8 @@ from typing import Any
 
 from cydifflib import SequenceMatcher  # type: ignore[import-untyped]
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column, number_column
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
 from lbx.base.records import (
     Chunk,

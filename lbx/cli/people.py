@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.units import format_count
 from lbx.base.visible import as_command, one_line
 from lbx.cli.output import answer, note

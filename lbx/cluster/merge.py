@@ -134,7 +134,7 @@ def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | N
 
 
 def _aggregate_joined_runs(store: Store, merging: MergeState) -> None:
-    """Compute the aggregate scores of runs whose answers were joined from several files.
+    """Compute the aggregate scores of runs with answers from several files.
 
     Raises:
         StoreError: texts that the scores need were removed from the files.

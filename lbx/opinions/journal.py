@@ -270,7 +270,7 @@ def _records(lines: Iterable[bytes], path: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class CollectSummary:
-    """Counts of ``collect_ratings``.
+    """Summary of ``collect_ratings``: new ratings, and lines by journal and rater.
 
     Attributes:
         ratings: number of ratings that the file did not contain before.

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import LbxError, StoreError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split_rows
 from lbx.benchmarks.base.predictions import judged_sample

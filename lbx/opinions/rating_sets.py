@@ -19,8 +19,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import RoundSample, canonical_json, sha256_text
 from lbx.benchmarks.base.benchmark import MARKS_BY_NAME, marks_in, needs_model
 from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
@@ -182,7 +182,7 @@ def set_id_of(rating_set: Mapping[str, Any], items: Sequence[Mapping[str, Any]])
     return f"{rating_set['kind']}-{sha256_text(canonical_json([content, items]))[:12]}"
 
 
-def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[Item, ...]:
+def mark_agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[Item, ...]:
     """Set ``for_all`` for all questions about random documents, up to about this share of the questions."""
     target = share * len(items)
     documents: dict[str, set[int]] = {}
@@ -258,7 +258,9 @@ def make_rating_set(
     items, equal = make_pairs(selection[:limit]) if kind == PAIR else (selection[:limit], 0)
     if not items:
         raise UsageError(f"The answers of {' and '.join(runs)} are all equal, so there are no pairs to compare.")
-    numbered = agreement_sample([replace(item, number=number) for number, item in enumerate(items)], agreement, seed)
+    numbered = mark_agreement_sample(
+        [replace(item, number=number) for number, item in enumerate(items)], agreement, seed
+    )
     digest = bundle.digest if bundle else None
     return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest, criterion), equal
 

@@ -65,7 +65,7 @@ def cautions_of(
         UsageError: Runs are known to differ, and ``query.allow_different_settings`` is false.
     """
     other = open_baseline(store, query)
-    unlike, differ_by_harness = runs_unlike(store, query), harness_differences(store)
+    unlike, differ_by_harness = known_differences(store, query), harness_differences(store)
     bundles = dict(store.query("SELECT run_id, bundle_digest FROM runs").rows)
     versions: dict[tuple[str, str], set[int]] = {}
     sql = "SELECT DISTINCT run_id, benchmark, metric_version FROM scores"
@@ -102,7 +102,7 @@ def cautions_of(
     return cautions
 
 
-def runs_unlike(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], list[str]]:
+def known_differences(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], list[str]]:
     """Make a function that lists the known differences between two runs, except the models.
 
     The bundle of a baseline from another file may differ, because only equal questions are paired.
@@ -125,7 +125,7 @@ def runs_unlike(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], 
 
 
 def _count_instruction_mismatches(store: Store, first: str, second: str, benchmark: str) -> int | None:
-    """Count pairs of answers to a question whose instructions differ, or None if instructions are unknown."""
+    """Count pairs of answers to a question with different instructions, or None if instructions are unknown."""
     sql = """
         SELECT count(*) FILTER (WHERE a.instructions_sha256 <> b.instructions_sha256),
                count(*) FILTER (WHERE a.instructions_sha256 IS NULL OR b.instructions_sha256 IS NULL)
@@ -271,7 +271,7 @@ class AnswerArrays:
 
 
 def have_equal_strata(first: RunScore, second: RunScore) -> bool:
-    """Whether two scores are linear in strata of equal weights, so that strata suffice to restrict them."""
+    """Whether two scores are linear in strata of equal weights, which can be restricted to shared samples."""
     shapes = ([stratum.weight for stratum in number.estimate.strata] for number in (first, second))
     return first.estimate.linear and second.estimate.linear and next(shapes) == next(shapes)
 

@@ -230,7 +230,7 @@ def _has_power(difference: Difference, clusters: int, level: float) -> bool:
 
 
 def _simulate_power(contributions: Floats, n: int, clusters: int, level: float, test: str) -> float:
-    """Power by simulation: the share of drawn samples of ``clusters`` clusters in which the test is significant."""
+    """Power by simulation: the share of drawn samples of ``clusters`` clusters with a significant test."""
     if clusters < MIN_T_TEST_CLUSTERS and 2.0 ** (1 - clusters) >= level:
         return 0.0
     spread = math.sqrt(

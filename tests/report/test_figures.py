@@ -134,9 +134,9 @@ def test_a_pair_that_was_judged_in_one_direction_has_its_reverse_in_parentheses(
 
 def test_reports_with_and_without_charts(ten_runs: Path) -> None:
     with pytest.raises(UsageError, match=r"paper has no charts.*Name a report with charts: leaderboard, .*, board"):
-        drawings.check_figures(["paper"], figures(ten_runs, "paper"))
+        drawings.require_figures(["paper"], figures(ten_runs, "paper"))
     with pytest.raises(UsageError, match="needles has too few rows"):
-        drawings.check_figures(["needles"], figures(ten_runs, "needles"))
+        drawings.require_figures(["needles"], figures(ten_runs, "needles"))
 
 
 def test_a_file_is_complete(ten_runs: Path, tmp_path: Path) -> None:

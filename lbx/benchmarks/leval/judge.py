@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.base.bundle_folder import FILES, Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import FILES, Bundle
 from lbx.base.records import Sample
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import HUMAN, LLM, MARKS
@@ -287,7 +287,7 @@ def _text(line: PredictionLine, key: str) -> str:
 
 
 def _segments(rows: Iterable[JudgedPair]) -> list[list[JudgedPair]]:
-    """Split rows into segments, each of which ends with the script's lines of numbers."""
+    """Split rows into segments that each end with the script's lines of numbers."""
     segments: list[list[JudgedPair]] = [[]]
     for row in rows:
         segments[-1].append(row)

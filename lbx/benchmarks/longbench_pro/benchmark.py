@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.number import Number
 from lbx.base.records import (
     Chunk,

@@ -339,11 +339,11 @@ def _short(group: str) -> str:
 
 def _type(models: Sequence[BoardEntry]) -> object:
     types = ["Thinking" if entry.reasons else "Instruct" for entry in models]
-    return first_value(lambda entry: entry.describe("type"))(models) or (types[0] if len(types) == 1 else "Mixed")
+    return first_value(lambda entry: entry.fact("type"))(models) or (types[0] if len(types) == 1 else "Mixed")
 
 
 def _window(entry: BoardEntry) -> str | None:
-    return entry.describe("window") or entry.describe("context_length") or entry.window
+    return entry.fact("window") or entry.fact("context_length") or entry.window
 
 
 def _prompt_limit(models: Sequence[BoardEntry]) -> str | None:

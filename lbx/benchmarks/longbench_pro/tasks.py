@@ -80,7 +80,7 @@ TEXT_META = ("secondary_task", "primary_task", "token_length", "contextual_requi
 
 
 def accepted_answers(answer: object) -> tuple[tuple[str, ...], bool]:
-    """References in any value of ``answer``, and whether the official code can read all of the value.
+    """Reference answers in a value of the field ``answer``, and whether the official code can read all of them.
 
     As in that code, a bare string counts as its characters. It fails at any other value than a list of texts.
     """

@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.database import extract_match
 from lbx.base.errors import BundleError, LbxError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.base.tables import is_name

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.benchmarks.base.files import damaged_file_error, read_zip_text
 from lbx.benchmarks.ruler.tasks import DATA
 

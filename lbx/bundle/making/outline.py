@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.bundle.bag import Evidence
+from lbx.bundle.manifest import Evidence
 
 
 @dataclass(frozen=True, slots=True)

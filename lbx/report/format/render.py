@@ -12,7 +12,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lbx.base.visible import escape_json, one_line, spreadsheet_cell
+from lbx.base.csv_cells import escape_formula
+from lbx.base.visible import escape_json, one_line
 from lbx.report.format.sheets import Sheet, plain
 from lbx.results import Table
 
@@ -66,7 +67,7 @@ def _csv_cell(value: object) -> object:
     if value is None or type(value) is int:
         return value
     text = plain(value)
-    return text if text is None or isinstance(text, (bool, int, float)) else spreadsheet_cell(str(text))
+    return text if text is None or isinstance(text, (bool, int, float)) else escape_formula(str(text))
 
 
 def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:

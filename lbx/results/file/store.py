@@ -237,7 +237,7 @@ class Store:
             numbers.delete_replaced_scores(connection, generations)
             insert(connection, "generations", generations)
             insert(connection, "scores", scores)
-            numbers.delete_stale(connection, answered, scored)
+            numbers.delete_stale_numbers(connection, answered, scored)
 
     def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
         """Replace all scores of one or more tasks by these scores.
@@ -249,7 +249,7 @@ class Store:
         with self.transaction() as connection:
             numbers.delete(connection, "scores", numbers.TASK, scored)
             insert(connection, "scores", scores)
-            numbers.delete_stale(connection, set(), scored)
+            numbers.delete_stale_numbers(connection, set(), scored)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
         """Raise ConflictError for samples that differ from stored samples, else complete the stored samples."""
@@ -266,7 +266,7 @@ class Store:
         Old numbers of the same task (or benchmark) are deleted first, because some may have no new row.
         """
         with self.transaction() as connection:
-            numbers.replace(connection, results)
+            numbers.replace_numbers(connection, results)
 
     def use_temporary_numbers(self) -> None:
         """Redirect writes of numbers to a temporary table, which views read instead of the file's table.
@@ -280,7 +280,7 @@ class Store:
         self.query(f"INSERT INTO numbers FROM {RESULTS}.main.numbers")
 
     def materialise_views(self, *views: str) -> None:
-        """Compute these views, on which other views build, once instead of at every read.
+        """Compute views that other views read once, instead of at every read.
 
         Views of a file that is open for writing stay as they are.
         """

@@ -80,7 +80,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Result of a query, whose rows are fetched on demand. Duplicate column names get a suffix: a, a_1."""
+    """Result of a query with rows that are fetched on demand. Duplicate column names get a suffix: a, a_1."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -106,7 +106,7 @@ class TimeLimit:
 
 @contextmanager
 def open_query(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterator[QueryResult]:
-    """Run a query, whose rows are fetched on demand until the block ends. Ctrl-C stops the query.
+    """Run a query, and fetch rows on demand until the block ends. Ctrl-C stops the query.
 
     Raises:
         StoreError: the query is not a read-only query, fails, or takes too long, here or while rows are fetched.
@@ -159,7 +159,7 @@ def export_report(store: Store, sql: str, parameters: Sequence[object], path: Pa
 
 
 def export_rows(store: Store, table: Table, path: Path) -> int:
-    """Write a table, whose rows do not come from a query, to a parquet file. Raises StoreError."""
+    """Write a table with rows from other sources than a query to a parquet file. Raises StoreError."""
     types = [column_type([row[at] for row in table.rows]) for at in range(len(table.columns))]
     column_types = ", ".join(f'"{name}" {kind}' for name, kind in zip(table.columns, types, strict=True))
     store.query(f"CREATE OR REPLACE TEMP TABLE exported ({column_types})")

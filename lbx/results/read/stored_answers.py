@@ -343,7 +343,7 @@ class AnswerOrder:
 
     Attributes:
         name: key of ``SORTS``, or "" for the data's order.
-        runs: all runs, in the order in which "run" sorts them.
+        runs: all runs, in the order of a list sorted by "run".
     """
 
     name: str = ""

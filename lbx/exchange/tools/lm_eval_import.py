@@ -41,7 +41,7 @@ _LONGEST_SETTING = 100
 
 @dataclass(frozen=True, slots=True)
 class _HarnessEvaluation:
-    """Files of a call of lm_eval, whose names contain the same time."""
+    """Files of a call of lm_eval, with the same time in their names."""
 
     time: str
     samples: Mapping[str, Path]
@@ -233,7 +233,7 @@ def _require_one_row_each(lines: Sequence[PredictionLine], rows: Sequence[longbe
 
 @dataclass(frozen=True, slots=True)
 class _TaskSettings:
-    """A task's values in the results file, all of which may be missing."""
+    """A task's values in the results file. Each may be missing."""
 
     results: Mapping[str, Any]
     name: str

@@ -11,9 +11,9 @@ from itertools import chain, count
 from pathlib import Path
 
 from lbx.backends import load_embedding_model
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.layout import Bundle
-from lbx.base.listening import Listener
+from lbx.base.listener import Listener
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
@@ -89,7 +89,7 @@ def rename_run(results: Path, old: str, new: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RemovalSummary:
-    """What ``remove_runs`` removed.
+    """Summary of ``remove_runs``: the removed runs, judgements and ratings.
 
     Attributes:
         runs: removed runs and judges.

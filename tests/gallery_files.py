@@ -20,7 +20,7 @@ from lbx.benchmarks.longbench.tasks import METRICS, TASKS, rules_of
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.tasks import TASKS as RULER_TASKS
 from lbx.benchmarks.ruler.tasks import task_name
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.file.sessions import store_sessions

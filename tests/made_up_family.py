@@ -25,7 +25,7 @@ from lbx.benchmarks.base.paper_tables import (
     Boards,
     LineChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     TableCell,
     best_of,
 )
@@ -67,7 +67,7 @@ class Colours(Benchmark):
             )
         }
     )
-    published_scores = PublishedScores(
+    published_scores = PublishedScoreFormat(
         columns=("hot",),
         scores_of_row=lambda row: [(row["model"], task_number("warm"), row["hot"])],
         several_rows=False,

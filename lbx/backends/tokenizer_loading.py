@@ -17,7 +17,7 @@ from lbx.backends.cards import NO_WEIGHTS, Chat, ModelCard, missing_library_erro
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer
 from lbx.backends.headers import DeclaredWindow, declared_window, gguf_tokenizer_sha256
-from lbx.backends.hf.files import refuse_unsafe_files
+from lbx.backends.hf.folder_checks import refuse_unsafe_files
 from lbx.backends.hf.library import (
     prepare_environment,
     refuse_without_tokenizer,

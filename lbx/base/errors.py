@@ -41,7 +41,7 @@ class LbxError(Exception):
         command: the next command to type, from ``lbx.base.visible.as_command``, or "".
     """
 
-    exit_code: int = ExitCode.FAILED
+    exit_code = ExitCode.FAILED
 
     def __init__(self, cause: str, *, fix: str = "", command: str = "") -> None:
         super().__init__(cause)

@@ -54,7 +54,7 @@ from lbx.base.records import (
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.aggregates import ScoredRows, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
-from lbx.benchmarks.base.files import DataRow, read_text
+from lbx.benchmarks.base.data_files import DataRow, read_text
 from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
@@ -65,7 +65,7 @@ from lbx.benchmarks.base.paper_tables import (
     CsvRow,
     ModelDotChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     TableCell,
     best_of,
     first_value,
@@ -99,7 +99,7 @@ def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
 
 
 # Files of published scores have a row for each model: benchmark,model,overall,easy,hard,short,medium,long
-PUBLISHED = PublishedScores(
+PUBLISHED = PublishedScoreFormat(
     columns=tuple(NUMBERS),
     scores_of_row=_scores_of_row,
     several_rows=False,

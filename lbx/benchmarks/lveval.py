@@ -47,7 +47,7 @@ from lbx.base.records import (
 from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, ScoringRules, TaskCatalogue
-from lbx.benchmarks.base.files import DataRow, damaged_file_error, zip_members
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error, zip_members
 from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
@@ -58,7 +58,7 @@ from lbx.benchmarks.base.paper_tables import (
     HeatMap,
     LineChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     TableCell,
 )
 from lbx.benchmarks.base.prediction_lines import (
@@ -166,7 +166,7 @@ def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
 
 
 # Files of published scores have a row for each dataset and level: benchmark,model,dataset,level,score_percent
-PUBLISHED = PublishedScores(("dataset", "level", "score_percent"), _scores_of_row)
+PUBLISHED = PublishedScoreFormat(("dataset", "level", "score_percent"), _scores_of_row)
 
 
 def _table_cell(key: NumberKey) -> TableCell | None:

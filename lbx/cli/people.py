@@ -12,8 +12,8 @@ from lbx.base.errors import StoreError, UsageError
 from lbx.base.units import format_count
 from lbx.base.visible import as_command, one_line
 from lbx.cli.output import answer, note
-from lbx.cli.pages import import_web, open_site
 from lbx.cli.people_options import AnnotateOptions, RateOptions, RatingKind
+from lbx.cli.web_pages import import_web, open_site
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.tool_pages import apply_pages, lost_content, official_files
 from lbx.exchange.exporting import write_files

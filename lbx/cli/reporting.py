@@ -1,4 +1,4 @@
-"""Command ``lbx report``: read reports of a results file, and write them as tables, data files, a page or charts."""
+"""Command ``lbx report``: read and write reports of a results file as tables, data files, a page or charts."""
 
 from __future__ import annotations
 
@@ -298,6 +298,6 @@ def _write_tables(
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)
     elif output_format is ReportFormat.LATEX:
-        answer_text(render.pieces(sheets), output)
+        answer_text(render.latex_pieces(sheets), output)
     else:
         answer_text((render.markdown(sheet) + "\n" for sheet in sheets), output)

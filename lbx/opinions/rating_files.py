@@ -21,7 +21,7 @@ from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, spl
 from lbx.benchmarks.base.predictions import judged_sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.prediction_files import find_format
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_pages import (
     HIGHEST,
     LOWEST,

@@ -28,7 +28,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.opinions.rating_rows import RatingItemRow, RatingSetRow
 from lbx.opinions.rounds import task_text
 from lbx.results import Store
-from lbx.results.read.stored_answers import matches_pattern
+from lbx.results.read.stored_answers import pattern_condition
 from lbx.results.rows import stored_sample
 from lbx.results.whole.edits import read_rounds
 
@@ -276,7 +276,7 @@ def _answered_questions(
         FROM generations g JOIN samples s USING (benchmark, task, sample_id)
         LEFT JOIN (SELECT DISTINCT benchmark, task, metric FROM scores WHERE headline) h USING (benchmark, task)
         WHERE g.error IS NULL AND (len($1) = 0 OR list_contains($1, g.run_id)) AND g.benchmark <> $2
-            AND (len($3) = 0 OR {matches_pattern("g", "$3")})
+            AND (len($3) = 0 OR {pattern_condition("g", "$3")})
         QUALIFY row_number() OVER (PARTITION BY g.run_id, benchmark, task, sample_id ORDER BY g.iteration, h.metric) = 1
         ORDER BY g.benchmark, g.task, s.position, g.sample_id
         """,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from lbx.backends import cards, headers
 from lbx.backends.cards import read_card
-from lbx.backends.hf import checkpoint, files, quantisation
+from lbx.backends.hf import checkpoint, folder_checks, quantisation
 from lbx.backends.hf import library as dtypes
 from lbx.backends.llama import variants
 from lbx.base import tables
@@ -27,8 +27,7 @@ from lbx.base.bundle_folder import Bundle
 from lbx.base.database import parquet_rows
 from lbx.base.errors import LbxError
 from lbx.base.inputs import is_results_file
-from lbx.benchmarks.base import files as data_files
-from lbx.benchmarks.base import prediction_lines
+from lbx.benchmarks.base import data_files, prediction_lines
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_data
 from lbx.benchmarks.needle import NeedleSettings
 from lbx.bundle.making import recipe
@@ -124,7 +123,7 @@ READERS: dict[str, Reader] = {
     "quantisation": _as("config.json", quantisation.read_settings),
     "safetensors": _as("model.safetensors", checkpoint.read_checkpoint),
     "its index": _as("model.safetensors.index.json", checkpoint.read_checkpoint),
-    "chat_template.jinja": _as("chat_template.jinja", files.refuse_unsafe_files),
+    "chat_template.jinja": _as("chat_template.jinja", folder_checks.refuse_unsafe_files),
     "a model's file": cards.model_files,
     "lines of data": lambda path: list(data_files.read_jsonl(path)),
     "an array of data": lambda path: list(data_files.read_json_array(path)),

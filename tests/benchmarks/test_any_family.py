@@ -20,7 +20,7 @@ from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError
 from lbx.base.records import Sample, Score
 from lbx.benchmarks import graphwalks, lveval, mrcr
-from lbx.benchmarks.base.files import DataRow
+from lbx.benchmarks.base.data_files import DataRow
 from lbx.benchmarks.leval import tasks as leval
 from lbx.benchmarks.longbench import tasks as longbench
 from lbx.benchmarks.longbench.benchmark import make_sample

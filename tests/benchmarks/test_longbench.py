@@ -16,7 +16,7 @@ from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.number import Number
 from lbx.base.records import Chunk, Sample, ScoredSample, Truncation
-from lbx.benchmarks.base.files import DataRow
+from lbx.benchmarks.base.data_files import DataRow
 from lbx.benchmarks.longbench.benchmark import METRICS, NEW_TOKENS, PROMPTS, TASKS, LongBench, make_sample, rules_of
 from lbx.benchmarks.longbench.tasks import BUCKETS
 from lbx.options.asking import Mode

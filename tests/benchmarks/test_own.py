@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json, sha256_text
-from lbx.benchmarks.base import files
+from lbx.benchmarks.base import data_files
 from lbx.benchmarks.metrics.registry import METRICS, ScoringTarget
 from lbx.benchmarks.own import rows as own_rows
 from lbx.benchmarks.own.benchmark import CustomBenchmark, custom_names, read_for_bundle
@@ -237,7 +237,7 @@ def test_every_mistake_is_named(tmp_path: Path, mistake: str) -> None:
 def test_rows_are_counted_as_they_are_read(
     tmp_path: Path, suffix: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_CHUNK", chunk)
+    monkeypatch.setattr(data_files, "_CHUNK", chunk)
     texts = ['{"a": [', "\\", 'x\\"', '"]}', "\n\n", " ", "ключ", "{}[]" * 9]
     rows = [{"id": str(at), "question": text, "turns": [{"role": text}, [{}]]} for at, text in enumerate(texts)]
     path = tmp_path / f"rows{suffix}"

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lbx.base.errors import LbxError, UsageError
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.report.draw import figures as drawings
 from lbx.report.draw import figures as files

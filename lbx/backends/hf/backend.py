@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard, model_files, refuse_without_end, require_window, window_notes
-from lbx.backends.hf.files import read_json, refuse_foreign_tokenizer, refuse_unsafe_files
+from lbx.backends.hf.folder_checks import read_json, refuse_foreign_tokenizer, refuse_unsafe_files
 from lbx.backends.hf.library import (
     IMPORTS,
     attention_name,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.cards import ModelCard, model_files
 from lbx.backends.embedding import EmbedderInfo, batches, fingerprint_of, unit_rows
 from lbx.backends.hf.checkpoint import read_checkpoint
-from lbx.backends.hf.files import refuse_unsafe_files
+from lbx.backends.hf.folder_checks import refuse_unsafe_files
 from lbx.backends.hf.library import (
     choose_device,
     declared_window,

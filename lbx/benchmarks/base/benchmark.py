@@ -30,7 +30,7 @@ from lbx.base.records import (
     Task,
 )
 from lbx.benchmarks.base.aggregates import ScoredRows
-from lbx.benchmarks.base.paper_tables import Boards, LengthCurve, Paper, PublishedScores
+from lbx.benchmarks.base.paper_tables import Boards, LengthCurve, Paper, PublishedScoreFormat
 from lbx.benchmarks.base.predictions import PredictionFormat, ResultFormat
 from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
@@ -239,7 +239,7 @@ class Benchmark(ABC):
     """Tables of the family's paper."""
     boards: ClassVar[Boards] = Boards()
     """Tables and charts of the family's leaderboards."""
-    published_scores: ClassVar[PublishedScores] = PublishedScores()
+    published_scores: ClassVar[PublishedScoreFormat] = PublishedScoreFormat()
     """Layout and checks of the family's published scores."""
 
     def for_model(self, model: UnloadedModel, mode: Mode) -> Benchmark:

@@ -71,8 +71,8 @@ CsvRow = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedScores:
-    """Layout and checks of a family's files of published scores.
+class PublishedScoreFormat:
+    """Format of a family's files of published scores: layout and checks.
 
     Attributes:
         columns: columns that the family's own layout adds to "benchmark" and "model", or () without such a layout.

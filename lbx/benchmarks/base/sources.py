@@ -23,7 +23,7 @@ from lbx.base.bundle_folder import Bundle
 from lbx.base.database import count_parquet_rows, parquet_rows
 from lbx.base.errors import BundleError, NoDataError
 from lbx.base.visible import as_command
-from lbx.benchmarks.base.files import (
+from lbx.benchmarks.base.data_files import (
     DataRow,
     count_keys,
     count_zip_lines,

@@ -29,7 +29,7 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import HUMAN, LLM, MARKS
-from lbx.benchmarks.base.files import damaged_file_error, read_text
+from lbx.benchmarks.base.data_files import damaged_file_error, read_text
 from lbx.benchmarks.base.prediction_lines import FileRows, PredictionLine, prediction_file_error, read_bytes, split_rows
 from lbx.benchmarks.base.rubric import FIRST, PAIR, SECOND, TIE, Rubric, winners_in
 from lbx.benchmarks.base.sources import template_fields, texts_of_keys

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.benchmark import MARKS
-from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error
 from lbx.benchmarks.base.sources import DataSource, JsonLines, RowSource, find_in_folder
 
 NAME = "leval"

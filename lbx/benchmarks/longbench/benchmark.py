@@ -34,7 +34,7 @@ from lbx.base.records import (
 )
 from lbx.benchmarks.base.aggregates import ScoredRows, numbers_by_task, numpy_percent, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
-from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, zip_members
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error, read_json, zip_members
 from lbx.benchmarks.base.predictions import ResultFormat, ScoredRun
 from lbx.benchmarks.base.sources import DataSource, RowSource, ZippedJsonLines, fill_format, find_in_folder
 from lbx.benchmarks.longbench.paper_tables import BOARDS, PAPER, curves, groups

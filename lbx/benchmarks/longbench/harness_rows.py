@@ -58,7 +58,7 @@ def is_bare(task: str) -> bool:
     return rules_of(task).bare
 
 
-def ends_at_line(task: str) -> bool:
+def scores_first_line(task: str) -> bool:
     """Whether only the answer's first line counts."""
     return rules_of(task).first_line
 

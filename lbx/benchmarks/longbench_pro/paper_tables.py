@@ -33,7 +33,7 @@ from lbx.benchmarks.base.paper_tables import (
     HeatMap,
     LineChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     RadarChart,
     TableCell,
     best_of,
@@ -300,7 +300,7 @@ def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
 
 
 # Files of published scores have a row for each number, in 0..1: benchmark,model,mode,dimension,value,score
-PUBLISHED = PublishedScores(
+PUBLISHED = PublishedScoreFormat(
     columns=("mode", "dimension", "value", "score"),
     scores_of_row=_scores_of_row,
     means=tuple(

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from lbx.base.inputs import open_input
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K
-from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error
 from lbx.benchmarks.base.sources import RowSource, find_parquet, json_rows
 
 METRICS: dict[str, tuple[str, ...]] = {

@@ -31,7 +31,7 @@ from lbx.base.tables import is_name
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark
-from lbx.benchmarks.base.files import cached_by_mtime
+from lbx.benchmarks.base.data_files import cached_by_mtime
 from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat
 from lbx.benchmarks.base.sources import fill_format

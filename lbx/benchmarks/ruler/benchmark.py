@@ -44,7 +44,7 @@ from lbx.benchmarks.base.paper_tables import (
     Boards,
     LineChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     TableCell,
     cell_by_grouping,
     first_value,
@@ -83,7 +83,7 @@ LENGTH_MEANS = {length: group_number("length", LABELS[length], metric=AVERAGE) f
 HEADINGS = {AVERAGE: "Avg", RISING: "wAvg (inc)", FALLING: "wAvg (dec)", EFFECTIVE: "effective (k)"}
 _OVERALL = {metric: group_number(OVERALL, metric=metric) for metric in HEADINGS}
 
-PUBLISHED = PublishedScores(
+PUBLISHED = PublishedScoreFormat(
     means=[(_OVERALL[AVERAGE], dict.fromkeys(LENGTH_MEANS.values(), 1))],
     lengths=LENGTH_MEANS,
 )

@@ -86,7 +86,7 @@ class _Example(_ChainTexts):
 
 
 class Chains(_ChainTexts):
-    """Generator of vt.
+    """Generator of variable tracking (vt).
 
     Args:
         noise: line of the haystack.

@@ -26,7 +26,7 @@ import numpy as np
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
 from lbx.base.records import sha256_text
-from lbx.benchmarks.base.files import damaged_file_error, read_json, read_text
+from lbx.benchmarks.base.data_files import damaged_file_error, read_json, read_text
 from lbx.benchmarks.ruler.generator import Candidate, CountTokens, Generator, SampleBudget
 from lbx.benchmarks.ruler.sentences import SentenceSplitter, read_parameters
 from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, NeedleRules, needle_text, noise_text

@@ -11,7 +11,7 @@ from typing import Any
 
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, read_json_array
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error, read_json, read_json_array
 from lbx.benchmarks.ruler.generator import Candidate, Generator, SampleBudget, UnusableDrawError
 from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, document_text
 

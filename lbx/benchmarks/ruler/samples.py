@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks.base.files import cached_by_mtime, damaged_file_error, read_text
+from lbx.benchmarks.base.data_files import cached_by_mtime, damaged_file_error, read_text
 from lbx.benchmarks.ruler.chains import Chains
 from lbx.benchmarks.ruler.generator import (
     Candidate,

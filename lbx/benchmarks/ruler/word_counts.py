@@ -32,7 +32,7 @@ def _numbered_list(words: Sequence[str]) -> str:
 
 
 class CommonWords(Generator):
-    """Generator of cwe.
+    """Generator of common words (cwe).
 
     Args:
         is_short: whether the words are repeated less often, as below a length of 4,096 tokens.
@@ -87,7 +87,7 @@ class CommonWords(Generator):
 
 
 class FrequentWords:
-    """Generator of fwe: random words with counts that follow a zeta distribution.
+    """Generator of frequent words (fwe): random words with counts that follow a zeta distribution.
 
     The number of words grows until a first sample is full. Later samples only shrink. ``budget.limit`` includes the
     tokens of the answer, which are subtracted once.

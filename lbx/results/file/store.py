@@ -261,7 +261,7 @@ class Store:
         self.completed_tasks |= complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[Number]) -> None:
-        """Replace the numbers of the rows' tasks, or of their benchmarks.
+        """Replace the numbers of the rows' tasks or benchmarks.
 
         Old numbers of the same task (or benchmark) are deleted first, because some may have no new row.
         """
@@ -304,7 +304,7 @@ class Store:
         return value
 
     def write_opinions(self, run_id: str, benchmark: str, opinions: Sequence[Number]) -> None:
-        """Replace a run's numbers from opinions of judges and people, which ``lbx.opinions.numbers`` computes."""
+        """Replace a run's numbers from opinions of judges and people, which ``lbx.opinions.aggregation`` computes."""
         with self.transaction() as connection:
             numbers.replace_opinions(connection, run_id, benchmark, opinions)
 
@@ -367,7 +367,7 @@ class Store:
         files_read.add(path)
 
     def samples(self, run_id: str, benchmark: str, task: str, *, failed: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield a run's answered samples with their outputs, or a run's failed samples, in the data's order.
+        """Yield a run's answered samples with outputs, or a run's failed samples, in the data's order.
 
         Questions that a later revision removed are left out. ``document`` is the document's hash, or "" if unknown.
         ``subject`` is the row of ``rounds`` of a judge's round.

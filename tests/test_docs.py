@@ -316,7 +316,7 @@ def test_the_table_where_to_look_names_definitions() -> None:
     rows = re.findall(r"^\| .+ \| `([\w/]+\.py)` \| `(\w+)` \|$", section, re.MULTILINE)
     assert len(rows) == len(section.split("|---|---|---|\n")[1].strip().splitlines()) >= 30
     for module, name in rows:
-        source = (ROOT / "lbx" / module).read_text("utf-8")
+        source = (ROOT / module).read_text("utf-8")
         assert re.search(rf"^(?:{name} = | *(?:def|class) {name}\b)", source, re.MULTILINE), (module, name)
 
 

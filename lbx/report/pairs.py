@@ -278,7 +278,7 @@ def have_equal_strata(first: RunScore, second: RunScore) -> bool:
 
 def have_equal_rows(first: RunScore, second: RunScore) -> bool:
     """Whether two scores are computed from equal rows."""
-    return first.estimate.rows == second.estimate.rows
+    return first.estimate.row_key == second.estimate.row_key
 
 
 class CommonStrata:

@@ -361,7 +361,7 @@ class Estimate:
     linear: bool = True
 
     @cached_property
-    def rows(self) -> tuple[tuple[int, ...], bytes]:
+    def row_key(self) -> tuple[tuple[int, ...], bytes]:
         """Key of the estimate's rows: number of rows of each stratum, and the samples of all rows as bytes."""
         return tuple(len(stratum.values) for stratum in self.strata), b"".join(
             stratum.samples.tobytes() for stratum in self.strata
@@ -370,7 +370,7 @@ class Estimate:
     @cached_property
     def design(self) -> Design:
         clusters = b"".join(stratum.clusters.tobytes() for stratum in self.strata)
-        return _cached_design(tuple(stratum.weight for stratum in self.strata), *self.rows, clusters)
+        return _cached_design(tuple(stratum.weight for stratum in self.strata), *self.row_key, clusters)
 
     @cached_property
     def values(self) -> Floats:

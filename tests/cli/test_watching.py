@@ -59,7 +59,7 @@ def test_a_log_is_there_as_soon_as_a_run_has_begun(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(monitor, "_TICK_S", 0.01)
     log = tmp_path / "x.log"
     with RunBar() as bar, RunMonitor(ProgressTracker(None, 4), bar, log):
-        until(log.exists)
+        until(lambda: log.exists() and bool(log.read_text()))
         assert len(log.read_text().splitlines()) == 1, "the next line comes a minute later"
 
 

@@ -82,6 +82,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/results.md",
         "docs/models.md",
         "docs/columns.md",
+        "docs/json.md",
         "docs/report-page.md",
         "docs/cookbook.md",
         "docs/python.md",

@@ -30,6 +30,7 @@ from lbx.results.file import contents
 from lbx.results.schema import SCHEMA_VERSION
 from lbx.results.views import VIEWS
 from tools.reference.commands import commands_page, option_tables
+from tools.reference.json_keys import json_page
 from tools.reference.messages import messages_page
 from tools.reference.python_api import python_page
 from tools.reference.tables import columns_page, recipes_page
@@ -250,6 +251,7 @@ FILES: dict[str, Callable[[], str]] = {
     "docs/api.md": python_page,
     "docs/columns.md": columns_page,
     "docs/commands.md": commands_page,
+    "docs/json.md": json_page,
     "docs/messages.md": messages_page,
     "docs/recipes.md": recipes_page,
     "lbx/results/views.sha256": views_digest,

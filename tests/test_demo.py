@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,9 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 def test_the_demo_runs_and_both_backends_agree(tmp_path: Path) -> None:
     done = run("models/demo/demo.sh", tmp_path / "demo")
     assert "gave the same greedy output on 180 of 180 samples" in done.stdout
+    table = re.findall(r"^\| (?:task|\w+_en) \|.*$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    printed = [line.split() for line in done.stdout.splitlines()]
+    assert len(table) == 4 and all(line.replace("|", "").split() in printed for line in table), "README's first table"
     with duckdb.connect(str(tmp_path / "demo" / "results.duckdb"), read_only=True) as connection:
         offline = connection.execute("SELECT hardware ->> 'network' FROM runs").fetchall()
         curve = dict(

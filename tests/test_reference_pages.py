@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from lbx.report.reports import NAMES
 from tests.doc_commands import ROOT, Root
 from tests.test_docs import script
 from tools.reference.commands import command_section, commands, option_index
+from tools.reference.json_keys import OUTPUTS
 from tools.reference.messages import Message, messages
 from tools.reference.tables import metrics
 
@@ -148,3 +150,11 @@ def test_long_tables_and_lists_render_whole(name: str) -> None:
     )
     assert body.count("<li>") == sum(line.startswith("- ") for line in lines)
     assert "**" not in re.sub("<pre.*?</pre>", "", body, flags=re.DOTALL)
+
+
+def test_every_key_of_json_output_has_a_meaning() -> None:
+    text = (ROOT / "docs" / "json.md").read_text("utf-8")
+    for output in OUTPUTS:
+        section = text.partition(f"## {output.commands}\n")[2].partition("\n## ")[0]
+        described = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE))
+        assert described.keys() == {field.name for field in dataclasses.fields(output.cls)}, output.commands

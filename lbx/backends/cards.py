@@ -173,6 +173,11 @@ class Weights:
     revision: str | None = None
     file: str = ""
 
+    @property
+    def source(self) -> str:
+        """Name of the source in a bundle: its path, or its repository with the revision."""
+        return self.bundle or self.repo + (f" at {self.revision}" if self.revision else "")
+
 
 NO_WEIGHTS = Weights()
 """Weights of an endpoint without a tokenizer."""

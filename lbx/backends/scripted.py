@@ -152,6 +152,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
         model=card.name,
         context_window=card.context_window or WINDOW,
         settings={**weights_settings(card, weights), "chat": card.chat.settings(None)},
+        counted_in="bytes",
     )
     return ScriptedBackend(answers, tokenizer, info)
 

@@ -223,7 +223,7 @@ def tokenizer_backend(card: ModelCard, bundle: Bundle | None, *, debug: bool = F
 def _server_counter(card: ModelCard, options: EndpointOptions, bundle: Bundle | None, *, debug: bool) -> Backend:
     wraps = (options.api or ("chat" if card.weights == NO_WEIGHTS else "completions")) == "chat"
     if card.weights == NO_WEIGHTS:
-        info = BackendInfo(card.backend, "", card.name, CHARACTERS, counts_tokens=False, wraps_prompts=wraps)
+        info = BackendInfo(card.backend, "", card.name, CHARACTERS, counted_in="characters", wraps_prompts=wraps)
         return _TokenizerBackend(CharacterTokenizer(card.chat.reasoning), info)
     if not card.context_window:
         raise UsageError(

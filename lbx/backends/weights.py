@@ -255,19 +255,21 @@ def _source_path(card: ModelCard, bundle: Bundle | None) -> Path:
             )
         return weights.path
     if bundle is None:
-        what = weights.bundle or weights.repo
         raise UsageError(
-            f"The weights of {card.name} come from a bundle ({what}), but no bundle was given.",
+            f"The weights of {card.name} come from a bundle ({weights.source}), but no bundle was given.",
             fix="Pass --bundle DIR.",
         )
-    path = bundle.file(weights.bundle) if weights.bundle else bundle.snapshot("model", weights.repo, weights.revision)
+    path = _find_in_bundle(weights, bundle)
     if path is None:
-        what = weights.bundle or weights.repo + (f" at {weights.revision}" if weights.revision else "")
         raise BackendError(
-            f"The bundle {bundle.root} does not contain {what}, which the model {card.name} needs.",
+            f"The bundle {bundle.root} does not contain {weights.source}, which the model {card.name} needs.",
             fix="Add it as a source to a recipe, and make the bundle again.",
         )
     return path
+
+
+def _find_in_bundle(weights: Weights, bundle: Bundle) -> Path | None:
+    return bundle.file(weights.bundle) if weights.bundle else bundle.snapshot("model", weights.repo, weights.revision)
 
 
 def _gguf(card: ModelCard, folder: Path) -> Path:
@@ -292,13 +294,15 @@ class ListedModel:
     Attributes:
         name: name for ``--model`` (for an embedding model, ``--embedding`` and ``--retriever``).
         kind: "card" or "weights".
-        backend: "" if a card cannot be read.
+        backend: name of the backend, or "" if a card cannot be read.
+        embeds: whether it is an embedding model.
         context_window: context window in tokens, from the card or else the files, or None if unknown.
         size_bytes: size of the weight files, or None if they are missing or on a server.
         stored_as: quantised format, or "" if not quantised or unknown.
         files_exist: whether the model's files exist, or None for a server's model.
         problem: sentence on a missing or damaged file, or "".
-        needs_bundle: whether the problem is a missing bundle.
+        not_in_bundle: source of the weights ("Qwen/Qwen3-8B") that the bundle does not contain, or that comes from a
+            bundle and none was given, or "".
     """
 
     name: str
@@ -310,7 +314,7 @@ class ListedModel:
     stored_as: str = ""
     files_exist: bool | None = False
     problem: str = ""
-    needs_bundle: bool = False
+    not_in_bundle: str = ""
 
     @property
     def state(self) -> str:
@@ -349,11 +353,11 @@ def _weights(name: str, path: Path) -> ListedModel:
 
 def _list_model(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> ListedModel:
     model = ListedModel(name, kind, card.backend, card.embeds, card.context_window)
-    if bundle is None and card.weights != NO_WEIGHTS and card.weights.path is None:
-        model = replace(model, needs_bundle=True)
     if card.weights == NO_WEIGHTS:
         return replace(model, files_exist=None)
     try:
+        if card.weights.path is None and (bundle is None or _find_in_bundle(card.weights, bundle) is None):
+            model = replace(model, not_in_bundle=card.weights.source)
         path = weights_path(card, bundle)
         size = sum(file.stat().st_size for file in model_files(path))
         stored_as = _format_of(card, path)

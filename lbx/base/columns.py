@@ -25,6 +25,8 @@ class Column:
         missing: text shown for NULL.
         unknown: NULL means unknown, e.g. for imported answers: a column unknown in all rows is omitted and listed in a
             note below the table.
+        never_zero: a column that is 0 or NULL in all rows is omitted and listed in a note below the table; a report of
+            which all such columns are omitted has no table.
         rank: priority for dropping columns from a table that is too wide: highest first; 0 is never dropped.
         across: the column is one of a pivot's series, continued in further blocks of a table that is too wide.
     """
@@ -39,6 +41,7 @@ class Column:
     digits_of: str | None = None
     missing: str = "-"
     unknown: bool = False
+    never_zero: bool = False
     rank: int = 0
     across: bool = False
 

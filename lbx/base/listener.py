@@ -22,6 +22,7 @@ class RunProgress:
         gpu_bytes: in use on the GPUs, or None without a GPU.
         task: task of the newest answer.
         ended: whether this is the final update.
+        counted_in: unit of the tokens: "bytes" for a table of answers, which has no tokenizer.
     """
 
     n_finished: int
@@ -36,6 +37,7 @@ class RunProgress:
     gpu_bytes: int | None
     task: str
     ended: bool = False
+    counted_in: str = "tokens"
 
     @property
     def time_left(self) -> str:
@@ -43,7 +45,7 @@ class RunProgress:
 
     @property
     def speed(self) -> str:
-        return f"{self.tokens_per_s:,.0f} tokens/s computed"
+        return f"{self.tokens_per_s:,.0f} {self.counted_in}/s computed"
 
     @property
     def memory(self) -> str:
@@ -55,7 +57,8 @@ class RunProgress:
             return "All prompts already have answers."
         parts = [f"{100 * self.fraction:.0f}%"]
         if self.planned_prompt_tokens is not None:
-            parts.append(f"{self.prompt_tokens:,} of {self.planned_prompt_tokens:,} prompt tokens processed")
+            planned = f"{self.planned_prompt_tokens:,} prompt {self.counted_in}"
+            parts.append(f"{self.prompt_tokens:,} of {planned} processed")
         failed = f" ({self.failed:,} failed)" if self.failed else ""
         parts.append(f"{self.n_finished:,} of {self.samples:,} samples{failed}")
         return ", ".join(part for part in [*parts, self.speed, self.time_left, self.memory, self.task] if part)

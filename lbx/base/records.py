@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     pass
@@ -310,6 +310,10 @@ class Request:
     def stops(self) -> tuple[str, ...]:
         """All texts that end the answer, as a string or as a token."""
         return tuple(stop for stop in (*self.stop, *self.stop_tokens) if stop)
+
+
+CountedIn = Literal["tokens", "characters", "bytes"]
+"""Unit of the lengths of prompts and answers, by the model's tokenizer. Without one: characters, or bytes."""
 
 
 @dataclass(frozen=True, slots=True)

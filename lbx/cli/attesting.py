@@ -14,7 +14,7 @@ import typer
 from lbx.base.errors import UsageError
 from lbx.base.exit_codes import ExitCode
 from lbx.base.inputs import ATTESTATION_SUFFIX, is_results_file
-from lbx.base.units import format_count
+from lbx.base.units import format_count, format_size
 from lbx.base.visible import as_command
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import Trust
@@ -60,7 +60,7 @@ def attest(options: AttestOptions) -> None:
         answer_json(json.dumps({**asdict(result), "runs": runs}, indent=1, ensure_ascii=False, default=str))
         return
     rows, runs_text = format_count(result.rows, "row"), format_count(len(result.runs), "run")
-    answer(f"{result.path}: {runs_text}, {rows}, {result.bytes:,} bytes, signed by {result.key}")
+    answer(f"{result.path}: {runs_text}, {rows}, {format_size(result.bytes)}, signed by {result.key}")
     key = options.sign if options.sign.suffix == ".pub" else Path(f"{options.sign}.pub")
     where: list[str | Path] = [] if output == attestation_path(options.results) else ["--attestation", output]
     verifying = as_command("lbx", "verify", options.results, "--trust", key, *where)

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lbx.base.columns import Column
-from lbx.base.units import format_count
+from lbx.base.units import format_count, format_size
 from lbx.base.visible import as_command, one_line
 from lbx.bundle.making.outline import Outline
 from lbx.bundle.making.pack import ArchiveFormat, BundleInputs, CreateResult, create, survey
@@ -61,19 +61,19 @@ def _show_outline(outline: Outline, console: Console) -> None:
     """Print sources with licences and gates, then download and archive sizes, before any download."""
     columns = [
         *(Column(name, name) for name in ("source", "revision", "licence", "gated")),
-        *(Column(name, name, "count") for name in ("files", "bytes")),
+        *(Column(name, name, "count") for name in ("files", "size")),
     ]
     rows = [
         [
             line.source, line.revision[:12], line.licence or "not stated", "yes" if line.gated else "no",
-            f"{line.files:,}", f"{line.bytes:,}",
+            f"{line.files:,}", format_size(line.bytes),
         ]
         for line in outline.lines
     ]  # fmt: skip
     if any(line.held_bytes for line in outline.lines):
         columns.append(Column("in base", "in base", "count"))
         for row, line in zip(rows, outline.lines, strict=True):
-            row.append(f"{line.held_bytes:,}" if line.held_bytes else "")
+            row.append(format_size(line.held_bytes) if line.held_bytes else "")
     print_table((columns, rows), console)
     for line in outline.lines:
         if line.links:
@@ -88,9 +88,9 @@ def _show_outline(outline: Outline, console: Console) -> None:
     for dataset in outline.unread:
         console.print(f"No benchmark reads the dataset {dataset}; it is packed unchanged.")
     console.print(
-        f"{outline.name}: {format_count(outline.files, 'file')}, {outline.bytes:,} bytes; {outline.fetch_bytes:,} "
-        f"to download, an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in "
-        f"{outline.out.parent}"
+        f"{outline.name}: {format_count(outline.files, 'file')}, {format_size(outline.bytes)}; "
+        f"{format_size(outline.fetch_bytes)} to download, an archive of about {format_size(outline.archive_bytes)}; "
+        f"{format_size(outline.out_free)} free in {outline.out.parent}"
     )
 
 
@@ -98,10 +98,11 @@ def _show_archive(result: CreateResult, *, as_json: bool) -> None:
     if as_json:
         answer_json(result.to_json())
         return
-    answer(f"{result.archive}: {result.files} files, {result.bytes:,} bytes, digest {result.digest}")
+    size = f"{format_count(result.files, 'file')}, {format_size(result.bytes)}"
+    answer(f"{result.archive}: {size}, digest {result.digest}")
     if result.held_files:
         note(
-            f"{result.held_files} of the files, {result.held_bytes:,} bytes, are in the base and therefore not in "
+            f"{result.held_files} of the files, {format_size(result.held_bytes)}, are in the base and therefore not in "
             "this archive."
         )
     for volume in result.volumes[1:]:

@@ -191,7 +191,8 @@ def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunS
         plan = plan_shards(spec, options.shards, counting, bar, folder.results_files(), at_once=options.at_once)
     costs = [shard.cost for shard in plan.shards]
     samples, shards = sum(shard.size for shard in plan.shards), format_count(len(costs), "shard")
-    note(f"{samples:,} samples in {shards} of {min(costs):,.0f} to {max(costs):,.0f} {plan.unit}, by {plan.basis}")
+    each = " to ".join(dict.fromkeys(f"{cost:,.0f}" for cost in (min(costs), max(costs))))
+    note(f"{samples:,} samples in {shards} of {each} {plan.unit} each, by {plan.basis}")
     return folder, spec, plan
 
 

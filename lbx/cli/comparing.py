@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -17,6 +19,8 @@ from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.exit_codes import ExitCode
+from lbx.base.inputs import read_input
+from lbx.base.units import format_count, format_size
 from lbx.benchmarks.registry import benchmarks_with
 from lbx.cli.measure_options import DEFAULT_PARITY_LIMIT, ParityOptions
 from lbx.cli.output import answer, answer_json, note
@@ -26,9 +30,11 @@ from lbx.options.common import BUNDLE_VARIABLE
 from lbx.options.option import fields_of
 from lbx.options.run_spec import RunSettings, SampleOptions
 from lbx.options.sample_selection import select_samples
+from lbx.report.format.digits import number, short_length
 from lbx.report.format.table_cells import cells
 from lbx.report.report import Report
 from lbx.results import Table
+from lbx.running.depth import MIN_TEXTS, Depth, DepthText, compare_by_depth, depth_json, summarise_by_bin
 from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_address
 from lbx.running.offline import offline
 from lbx.running.parity import Parity as Measured
@@ -43,15 +49,24 @@ from lbx.running.parity import (
     to_json,
 )
 
+_LARGEST_TEXT = 2**28  # bytes of a text file
+
 
 def compare(options: ParityOptions) -> None:
+    if options.depth:
+        _compare_by_depth(options)
+        return
+    if options.texts or options.length:
+        raise UsageError("--text and --length choose what --depth reads.", fix="Pass --depth, too.")
+    if len(options.others) > 1:
+        raise UsageError("Answers are compared of two models at a time.", fix="Give two models, or pass --depth.")
     bundle = options.bundle
     if bundle and not options.task_names and str(bundle) == os.environ.get(BUNDLE_VARIABLE):
         bundle = None
     if (bundle is None) != (not options.task_names):
         raise UsageError("--bundle and --tasks choose the prompts together.", fix="Give both, or neither.")
     opened_bundle = Bundle(bundle) if bundle else None
-    names = options.first, options.second
+    names = options.first, *options.others
     cards = [_card(name, opened_bundle, options) for name in names]
 
     settings = RunSettings(
@@ -100,7 +115,128 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleOptions,
     return list(bundle_prompts(bundle, tasks, benchmarks, selection))
 
 
-def _show_parity(result: Measured, names: tuple[str, str], *, as_json: bool) -> None:
+def _compare_by_depth(options: ParityOptions) -> None:
+    if (options.bundle is None) == (not options.texts):
+        raise UsageError(
+            "--depth reads either the documents of a bundle's tasks, or text files.",
+            fix="Pass --bundle and --tasks, or --text.",
+        )
+    opened_bundle = Bundle(options.bundle) if options.bundle else None
+    cards = [_card(name, opened_bundle, options) for name in (options.first, *options.others)]
+    if opened_bundle is None:
+        texts = [DepthText(str(path), _read_text(path)) for path in options.texts]
+    else:
+        if not options.task_names:
+            raise UsageError("--depth needs the tasks with the documents.", fix="Pass --tasks.")
+        choice = SampleOptions(**{name: getattr(options, name) for name in fields_of(SampleOptions)})
+        texts = _documents(_prompts(opened_bundle, options.task_names, choice, cards[0]))
+    with (
+        offline(*(server_address(card) for card in cards)),
+        tempfile.TemporaryDirectory(prefix="lbx-depth-") as folder,
+        RunBar() as bar,
+    ):
+        result = compare_by_depth(
+            [replace(text, max_tokens=options.length or 0) for text in texts],
+            lambda: load_model(cards[0], opened_bundle),
+            [partial(load_model, card, opened_bundle) for card in cards[1:]],
+            folder=Path(folder),
+            progress=lambda model, done, total: bar.on_count(f"Reading with {model}", done, total, "tokens"),
+        )
+    _show_depth(result, as_json=options.as_json)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return read_input(path, _LARGEST_TEXT).decode("utf-8-sig")
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror}.", fix="Give a text file.") from exc
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"{path} is not UTF-8 text: {exc}.", fix="Give a text file in UTF-8.") from exc
+
+
+def _documents(prompts: Sequence[ParityPrompt]) -> list[DepthText]:
+    """Different documents of the prompts' samples, each named after the first sample."""
+    documents: dict[str, str] = {}
+    for prompt in prompts:
+        if prompt.sample is not None and prompt.sample.context:
+            documents.setdefault(prompt.sample.context, str(prompt.key))
+    if not documents:
+        raise UsageError("The chosen samples have no documents.", fix="Choose other tasks, or pass --text.")
+    return [DepthText(name, text) for text, name in documents.items()]
+
+
+def _show_depth(result: Depth, *, as_json: bool) -> None:
+    if as_json:
+        answer_json(json.dumps(depth_json(result), ensure_ascii=False, indent=2))
+        return
+    data = depth_json(result)
+    models = [data["reference"], *data["candidates"]]
+    deepest = max(row.stop for candidate in result.candidates for row in summarise_by_bin(candidate))
+    _show_rows(
+        f"Models ({deepest:,} tokens in the cache)",
+        (
+            Column("model", "model"),
+            Column("backend", "backend"),
+            Column("weights", "weights"),
+            Column("cache", "KV cache"),
+            Column("speed", "tokens/s", "number"),
+        ),
+        [
+            {
+                **model,
+                "weights": format_size(model["weights_bytes"]),
+                "cache": format_size(model["kv_bytes_per_token"] and deepest * model["kv_bytes_per_token"]),
+                "speed": model["tokens"] / model["seconds"],
+            }
+            for model in models
+        ],
+    )
+    _show_rows(
+        f"Difference from {result.reference.model} by position",
+        (
+            Column("model", "model"),
+            Column("bin", "positions"),
+            Column("texts", "texts", "count"),
+            Column("kl", "KL, mean (nats)", "number"),
+            Column("kl_interval", "95%", optional=True),
+            Column("kl_p99", "KL, 99th percentile", "number"),
+            Column("same_top", "same top token %", "percent"),
+            Column("perplexity_ratio", "perplexity ratio", "number"),
+            Column("perplexity_interval", "95%", optional=True),
+        ),
+        [
+            {
+                **asdict(row),
+                "bin": f"{short_length(row.start)} to {short_length(row.stop)}",
+                "kl_interval": _ends(row.kl_low, row.kl_high),
+                "perplexity_interval": _ends(row.perplexity_low, row.perplexity_high),
+            }
+            for candidate in result.candidates
+            for row in summarise_by_bin(candidate)
+        ],
+    )
+    for candidate in result.candidates:
+        note(
+            f"{candidate.info.model}: the divergence is off by {candidate.kl_error:.1g} nats on average, and at most "
+            f"{candidate.max_kl_error:.1g}, at {format_count(candidate.audited_positions, 'position')} with whole "
+            "distributions."
+        )
+    note(f"The distributions of {result.reference.model} took {format_size(result.stored_bytes)} of disk.")
+    if any(row.texts < MIN_TEXTS for candidate in result.candidates for row in summarise_by_bin(candidate)):
+        note(f"Positions in fewer than {MIN_TEXTS} texts have no interval.")
+
+
+def _show_rows(title: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
+    names = [column.name for column in columns]
+    table = Table(names, [tuple(row.get(name) for name in names) for row in rows])
+    show_table(title, cells(Report("", title, columns), table))
+
+
+def _ends(low: float | None, high: float | None) -> str | None:
+    return None if low is None or high is None else f"[{number(low)}, {number(high)}]"
+
+
+def _show_parity(result: Measured, names: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         answer_json(json.dumps(to_json(result), ensure_ascii=False, indent=2))
         return
@@ -108,9 +244,7 @@ def _show_parity(result: Measured, names: tuple[str, str], *, as_json: bool) -> 
         answer(f"{which}: {info.model} ({name}; {info.version}, window {info.context_window:,})")
     rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in summarise_by_task(result)]
     for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
-        names_of = [column.name for column in columns]
-        table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])
-        show_table(title, cells(Report("", title, columns), table))
+        _show_rows(title, columns, rows)
     for reason in result.not_compared:
         note(reason)
     problems = [comparison for comparison in result.prompts if comparison.problem]

@@ -68,9 +68,16 @@ def _show(outcome: CheckedRun, *, as_json: bool) -> None:
         conditions = [condition.to_json() for condition in outcome.conditions]
         answer_json(json.dumps({"run": outcome.run, "verdict": outcome.verdict, "conditions": conditions}))
         return
-    names = [column.name for column in _COLUMNS]
-    table = Table(names, [tuple(condition.to_json()[name] for name in names) for condition in outcome.conditions])
-    show_table(outcome.run, cells(Report("", outcome.run, _COLUMNS), table))
+    rows = [
+        (
+            one.task, one.condition, one.n, one.clusters, *(x and x / 100 for x in (one.value, one.low, one.high)),
+            one.verdict, one.reason or None,
+        )
+        for one in outcome.conditions
+    ]  # fmt: skip
+    names = ["task", "condition", "n", "clusters", "value", "low", "high", "verdict", "reason"]
+    show_table(outcome.run, cells(Report("", outcome.run, _COLUMNS), Table(names, rows)))
+    answer("Scores in percent and differences in points are followed by 90% intervals.")
     for caution in dict.fromkeys(condition.caution for condition in outcome.conditions if condition.caution):
         answer(f"Caution: {caution}.")
     answer(outcome.verdict.capitalize())
@@ -81,9 +88,7 @@ _COLUMNS = (
     Column("condition", "condition"),
     Column("n", "samples", "count"),
     Column("clusters", "documents", "count"),
-    Column("value", "score or difference", "number"),
-    Column("low", "low, 90%", "number"),
-    Column("high", "high, 90%", "number"),
+    Column("value", "score or difference", "percent", interval=True),
     Column("verdict", "verdict"),
     Column("reason", "reason", optional=True),
 )

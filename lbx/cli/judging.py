@@ -60,12 +60,11 @@ def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
         answer_json(json.dumps(forecast.to_json(), ensure_ascii=False))
         return
     total = forecast.total
-    unit = "characters" if forecast.in_characters else "tokens"
     show_forecast(forecast)
     answer(
-        f"{total.samples:,} verdicts. Prompts have {total.prompt_tokens:,} {unit}, {total.distinct_tokens:,} "
-        f"of them distinct: each is shared by {total.shared_factor:.2f} prompts on average. The judge was not "
-        "run."
+        f"{total.samples:,} verdicts. Prompts have {total.prompt_tokens:,} {forecast.counted_in}, "
+        f"{total.distinct_tokens:,} of them distinct: each is shared by {total.shared_factor:.2f} prompts on average. "
+        "The judge was not run."
     )
 
 

@@ -40,6 +40,7 @@ from lbx.base.resources import (
     memory_limit,
     usable_cpu_count,
 )
+from lbx.base.units import format_size
 from lbx.base.version import __version__
 from lbx.cli.measure_options import DoctorOptions, Need
 from lbx.cli.output import answer_json, note, stdout
@@ -105,7 +106,7 @@ def _format_fact(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name.endswith("_bytes") and not isinstance(value, str):
-        return f"{value / 1e9:.1f} GB"
+        return format_size(value)
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -236,7 +237,7 @@ def _hf() -> dict[str, Any]:
         **_attention_kernel(),
         "dtype_auto": _computed_in(torch),
         "cuda": torch.version.cuda,
-        "gpus": [f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus] if torch.cuda.is_available() else [],
+        "gpus": [f"{gpu.name}, {format_size(gpu.total_memory)}" for gpu in gpus] if torch.cuda.is_available() else [],
     }
 
 
@@ -261,7 +262,12 @@ def _computed_in(torch: Any) -> dict[str, str]:
 def _models() -> dict[str, str]:
     """Return {model: backend and format, or problem} for the models that `lbx models` lists without a bundle."""
     try:
-        return {model.name: model.problem or f"{model.backend}, {model.state}" for model in list_models()}
+        return {
+            model.name: f"in a bundle: {model.not_in_bundle}"
+            if model.not_in_bundle
+            else model.problem or f"{model.backend}, {model.state}"
+            for model in list_models()
+        }
     except OSError:  # an unreadable folder of models is not a health problem
         return {}
 

@@ -373,9 +373,16 @@ def _open_closed_streams() -> None:
 
 
 def _alternatives(error: TyperException) -> str:
-    """Describe which option or command does what an unknown option asks for. Returns "" if none is known."""
+    """Describe which option or command does what an unknown option asks for, or the order of arguments, or "".
+
+    Someone who forgets a first argument is told that the last one is missing.
+    """
     context, name = getattr(error, "ctx", None), getattr(error, "option_name", "")
-    if type(error).__name__ != "NoSuchOption" or context is None:  # private in Typer
+    kind = type(error).__name__  # private in Typer
+    if kind == "MissingParameter" and context is not None and error.format_message().startswith("Missing argument"):
+        names = [piece.strip("{}") for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
+        return f"The order is: {context.command_path} {' '.join(names)}." if names[1:] else ""
+    if kind != "NoSuchOption" or context is None:
         return ""
     from lbx.options.meanings import OTHER_COMMANDS, RELATED  # verify and unpack do not load it
 

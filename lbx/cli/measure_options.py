@@ -79,7 +79,7 @@ class PlanOptions(SpecOptions):
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
 
-    BRIEF: ClassVar[Sequence[str]] = (*SpecOptions.BRIEF, "history", "models")
+    BRIEF: ClassVar[Sequence[str]] = (*SpecOptions.BRIEF, "history", "models", "margin")
 
     history: Annotated[
         Path | None,
@@ -90,7 +90,12 @@ class PlanOptions(SpecOptions):
     ] = None
     measure_speed: Annotated[bool, MEASURE_SPEED] = True
     models: Annotated[int, Option("Show what the questions can decide between N models.", "N", minimum=2)] = 2
-    margin: Annotated[float | None, option_of(ReportQuery, "margin")] = None
+    margin: Annotated[
+        float | None,
+        option_of(ReportQuery, "margin").with_help(
+            "Show how many documents find a difference of this many points; default: 1."
+        ),
+    ] = None
     alternatives: Annotated[
         tuple[str, ...],
         Option(
@@ -151,10 +156,22 @@ class ParityOptions:
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
 
-    BRIEF: ClassVar[Sequence[str]] = ("bundle", "task_names", "limit", "positions", "max_new_tokens", "fail_above")
+    BRIEF: ClassVar[Sequence[str]] = ("bundle", "task_names", "limit", "fail_above", "depth", "texts", "length")
 
-    first: Annotated[str, Argument("A model card, a .gguf file, or a model folder.", "MODEL_A")]
-    second: Annotated[str, Argument("The model to compare it with.", "MODEL_B")]
+    first: Annotated[str, Argument("A model card, a .gguf file, or a model folder: the reference.", "MODEL_A")]
+    others: Annotated[tuple[str, ...], Argument("The model to compare it with; with --depth, several.", "MODEL_B")]
+    depth: Annotated[
+        bool,
+        Option("Compare next-token distributions by position in long texts, not answers."),
+    ] = False
+    texts: Annotated[
+        tuple[Path, ...],
+        Option("--depth: read this text file. Can be repeated.", "FILE", ("--text",)),
+    ] = ()
+    length: Annotated[
+        int | None,
+        Option("--depth: read the first N tokens of each text; default: the context window.", "N", minimum=1024),
+    ] = None
     bundle: Annotated[Path | None, BUNDLE.with_help("Bundle with the prompts; default: built-in prompts.")] = None
     task_names: Annotated[
         tuple[str, ...],

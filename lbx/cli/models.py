@@ -25,10 +25,16 @@ def show_models(options: ModelsOptions) -> None:
     columns = ["model", "backend", "context window", "size", "weights"]
     show_table("", plain_columns(Table(columns, [_row(model) for model in models])))
     for model in models:
-        if model.problem and not model.needs_bundle:
+        if model.problem and not model.not_in_bundle:
             note(f"{model.name}: {model.problem}")
-    if waiting := [model.name for model in models if model.needs_bundle]:
-        note(f"Pass --bundle DIR: these models need weights from a bundle: {', '.join(waiting)}.")
+    if not (absent := [model for model in models if model.not_in_bundle]):
+        return
+    if options.bundle is None:
+        names = ", ".join(model.name for model in absent)
+        note(f"Pass --bundle DIR: these models need weights from a bundle: {names}.")
+        return
+    sources = ", ".join(f"{model.name} ({model.not_in_bundle})" for model in absent)
+    note(f"Models whose weights are not in the bundle {options.bundle} (add the source to a recipe): {sources}.")
 
 
 def _row(model: ListedModel) -> tuple[str, ...]:

@@ -92,6 +92,7 @@ def write_answer(pieces: Iterable[str], output: Path | None) -> None:
         return
     with open_output(output) as file:
         file.writelines(piece.encode("utf-8") for piece in pieces)
+    note(f"Written to {output}")
 
 
 def require_output_file(output: Path | None, file_format: str) -> Path:
@@ -163,7 +164,7 @@ def show_usage_error(error: TyperException, fix: str = "") -> None:
     error.message = error.message.removeprefix(_PYDANTIC_PREFIX)
     context = getattr(error, "ctx", None)
     names = context.command_path.removeprefix(context.find_root().info_name).split() if context else []
-    cause = f"{error.message.rstrip('.')}." if fix else error.format_message()
+    cause = f"{(error.message or error.format_message()).rstrip('.')}." if fix else error.format_message()
     show_error(LbxError(cause, fix=fix, command=as_command("lbx", *names, "--help")))
 
 

@@ -50,38 +50,44 @@ def show_plan(options: PlanOptions) -> None:
 
 
 def _show_resolutions(decides: Sequence[Resolution], models: int, margin: float) -> None:
-    names = ["benchmark", "documents", "questions", "found (points)", f"documents for {margin:g}", "basis"]
-    bases = list(dict.fromkeys(resolution.basis for resolution in decides))
+    names = ["benchmark", "documents", "questions", "smallest difference", "documents needed"]
     rows = [
         (
             one.benchmark, f"{one.documents:,}", f"{one.samples:,}",
-            "none" if one.detectable is None else f"{one.detectable:.1f}",
+            "too few documents" if one.detectable is None else f"{one.detectable:.1f}",
             "unknown" if one.least_documents is None else f"{round_up(one.least_documents):,}",
-            f"[{bases.index(one.basis) + 1}]",
         )
         for one in decides
     ]  # fmt: skip
-    show_table(
-        f"Smallest difference between {models} models that is found four times of five",
-        plain_columns(Table(names, rows)),
-    )
-    for number, basis in enumerate(bases, 1):
-        stdout().print(f"[{number}] {basis}", highlight=False)
+    show_table(f"What these questions can show about {models} models", plain_columns(Table(names, rows)))
+    lines = [
+        f"Smallest difference: in points, between the averages of {models} models, found by four of five comparisons.",
+        f"Documents needed: so that four of five comparisons find a difference of {margin:g} (--margin).",
+    ]
+    bases: dict[str, list[str]] = {}
+    for one in decides:
+        bases.setdefault(one.basis, []).append(one.benchmark)
+    for basis, benchmarks in bases.items():
+        where = f" in {', '.join(benchmarks)}" if len(bases) > 1 else ""
+        lines.append(f"Spread of differences{where}: {basis}.")
+    for line in lines:
+        stdout().print(line, highlight=False)
 
 
 def show_forecast(forecast: Forecast) -> None:
-    title = "Characters (this model has no tokenizer here)" if forecast.in_characters else "Tokens"
+    why = "" if forecast.counted_in == "tokens" else " (this model has no tokenizer here)"
     names = [
         "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers (at most)",
     ]  # fmt: skip
     rows = [_row(task) for task in [*forecast.tasks, forecast.total]]
-    show_table(title, plain_columns(Table(names, rows)))
+    show_table(f"{forecast.counted_in.capitalize()}{why}", plain_columns(Table(names, rows)))
     for line in sharing_lines(forecast):
         stdout().print(line, highlight=False)
     if forecast.memory.weights_bytes is not None:
         stdout().print(memory_line(forecast.memory), highlight=False)
     stdout().print(time_line(forecast.time), highlight=False)
-    stdout().print(f"Counted in {format_duration(forecast.counting_s)}", highlight=False)
+    if forecast.counting_s >= 1:
+        stdout().print(f"Counted in {format_duration(forecast.counting_s)}", highlight=False)
 
 
 def _show_comparison(forecasts: Sequence[Forecast]) -> None:

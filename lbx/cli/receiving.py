@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lbx.base.errors import LbxError
 from lbx.base.inputs import ATTESTATION_SUFFIX, is_results_file
+from lbx.base.units import format_count, format_size
 from lbx.base.version import __version__
 from lbx.bundle.receiving import unpacking
 from lbx.bundle.receiving.verification import VerifyReport
@@ -62,7 +63,8 @@ def unpack(options: UnpackOptions) -> None:
     if result.already:
         answer(f"{result.root} already contains this bundle, digest {result.digest}; every file was hashed again")
     else:
-        answer(f"{result.root}: {result.files} files, {result.bytes:,} bytes, digest {result.digest}")
+        size = f"{format_count(result.files, 'file')}, {format_size(result.bytes)}"
+        answer(f"{result.root}: {size}, digest {result.digest}")
     for path in result.unsafe:
         answer(f"  unsafe     {path}: allowed by the recipe")
     if not result.trusted:
@@ -71,7 +73,8 @@ def unpack(options: UnpackOptions) -> None:
 
 def _report_lines(report: VerifyReport) -> Iterator[str]:
     signer = describe_trust(report.trusted)
-    yield (f"{report.path}: intact. {report.files} files, {report.bytes:,} bytes, digest {report.digest}; {signer}")
+    size = f"{format_count(report.files, 'file')}, {format_size(report.bytes)}"
+    yield f"{report.path}: intact. {size}, digest {report.digest}; {signer}"
     yield from map(signature_line, report.signatures)
     for volume in report.volumes:
         yield f"  volume     {volume.name}: {volume.result}, {volume.size:,} bytes {volume.sha256}".rstrip()

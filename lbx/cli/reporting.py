@@ -296,7 +296,8 @@ def _write_tables(
     if output_format is not ReportFormat.LATEX:
         sheets = [*_with_notice(sheets, notice)]
     if in_text:
-        show_sheets(sheets, output, ascii_only=ascii_only)
+        has_shades = any(column.kind == "shade" for sheet in sheets for column in sheet.columns)
+        show_sheets(sheets, output, ascii_only=ascii_only, pipe_width=_PIPE_WIDTH if has_shades else None)
     elif output_format is ReportFormat.LATEX:
         answer_text(render.latex_pieces(sheets), output)
     else:

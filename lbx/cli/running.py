@@ -123,7 +123,7 @@ def print_outcomes(
         answer_json(json.dumps(parts[0] if len(parts) == 1 else parts))
     for name, outcome in outcomes.items():
         if not as_json:
-            already_done = f", {outcome.n_done_before:,} already done" if outcome.n_done_before else ""
+            already_done = f", {outcome.done_before:,} already done" if outcome.done_before else ""
             if outcome.samples < outcome.bundle_samples:
                 already_done += f"; {outcome.samples:,} of {outcome.bundle_samples:,} samples have an answer"
             answer(

@@ -20,6 +20,7 @@ from lbx.opinions.judge_spec import spec_of
 from lbx.report.format import render
 from lbx.report.format.labels import headline, labels, progress
 from lbx.report.format.sheets import plain_columns
+from lbx.report.format.table_cells import BYTES_NOTE, SCRIPTED
 from lbx.results import Store, Table
 from lbx.results.file.sessions import newest_spec, progress_of_runs
 from lbx.results.file.texts import removal_notice, require_texts
@@ -72,10 +73,11 @@ def _prompt_lines(prompt: SentPrompt, *, full: bool) -> Iterator[str]:
         return
     request, sampling = prompt.prepared_prompt.request, prompt.prepared_prompt.request.sampling
     cut = f", {request.tokens_cut:,} of {request.original_tokens:,} cut" if request.truncated else ""
-    yield f"tokens    {len(request.token_ids):,}{cut}; {prompt.shared_tokens:,} shared with the previous prompt"
+    shared = f"{prompt.shared_tokens:,} shared with the previous prompt"
+    yield f"{prompt.counted_in:<10}{len(request.token_ids):,}{cut}; {shared}"
     reasoning = f", {request.thinking_tokens:,} for reasoning" if request.thinking_tokens else ""
     least = f", at least {request.min_new_tokens}" if request.min_new_tokens else ""
-    yield f"answer    at most {request.max_new_tokens:,} tokens{reasoning}{least}"
+    yield f"answer    at most {request.max_new_tokens:,} {prompt.counted_in}{reasoning}{least}"
     stops = [repr(stop) for stop in request.stop] + [f"the token {stop!r}" for stop in request.stop_tokens]
     yield f"stops at  {', '.join(['end of sequence', *stops])}"
     parameters = f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, top_k {sampling.top_k}"
@@ -124,11 +126,14 @@ def show_answers(options: ShowOptions) -> None:
             else:
                 rows = [tuple(f"{v:.4f}" if isinstance(v, float) else v for v in row) for row in table.rows]
                 show_table(headline("Answers", progress_note), plain_columns(Table(table.columns, rows)))
+                if _scripted_runs(store) & {row[0] for row in table.rows}:
+                    note(BYTES_NOTE)
             return
         answers = find_answers(store, options.sample, runs)
         run_progress = progress_of_runs(store)
         verdicts = [find_opinions(store, answer) for answer in answers]
         names = labels(runs_by_id(store).values())
+        scripted = _scripted_runs(store)
     records = [
         _answer_record(answer, options) | {"judgements": judged, "ratings": rated}
         for answer, (judged, rated) in zip(answers, verdicts, strict=True)
@@ -137,8 +142,13 @@ def show_answers(options: ShowOptions) -> None:
         answer_json(json.dumps(records, ensure_ascii=False, default=str))
         return
     for answer, record in zip(answers, records, strict=True):
+        counted_in = "bytes" if answer.run_id in scripted else "tokens"
         head = ", ".join(filter(None, (f"== {answer.key}, run {answer.run_id}", run_progress.get(answer.run_id))))
-        answer_text("\n".join([head, *_answer_lines(answer, record, names, full=options.full)]) + "\n\n")
+        answer_text("\n".join([head, *_answer_lines(answer, record, names, counted_in, full=options.full)]) + "\n\n")
+
+
+def _scripted_runs(store: Store) -> set[str]:
+    return {run for run, row in runs_by_id(store).items() if row["backend"] == SCRIPTED}
 
 
 def _note_removal(store: Store) -> None:
@@ -179,7 +189,7 @@ def rebuild_prompts(
 
 
 def _answer_lines(
-    answer: StoredAnswer, fields: dict[str, Any], names: Mapping[str, str], *, full: bool
+    answer: StoredAnswer, fields: dict[str, Any], names: Mapping[str, str], counted_in: str, *, full: bool
 ) -> Iterator[str]:
     row = answer.values
     if judged := answer.subject:
@@ -211,7 +221,7 @@ def _answer_lines(
     for opinion in (*fields["judgements"], *fields["ratings"]):
         yield _opinion_line(opinion, names, full=full)
     counted = [f"{row[name]:,} {label}" for name, label in _COUNTS.items() if row[name] is not None]
-    yield f"tokens    {', '.join(counted) or 'unknown'}"
+    yield f"{counted_in:<10}{', '.join(counted) or 'unknown'}"
     yield f"prompt    {row['prompt_sha256'] or 'unknown'}, from {row['prompt_source'] or 'elsewhere'}"
     if "prompts" in fields:
         yield from _rebuilt_lines(fields, full=full)

@@ -210,6 +210,7 @@ class ShardStatus:
     """Status of one shard, for ``lbx status``.
 
     Attributes:
+        shard: number of the shard, from 0.
         state: "done"; "running", "waiting" or another state reported by the scheduler; "failed" if not done and no
             longer known to the scheduler; "missing" if without answer, log and output; "begun" instead of "failed" if
             the scheduler cannot be asked.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from lbx.base.errors import BackendError, PromptError
-from lbx.base.records import Completion, Request, Sampling
+from lbx.base.records import Completion, CountedIn, Request, Sampling
 from lbx.engine.prompter import Tokenizer
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ class SequenceExtension(NamedTuple):
 
 class BulkExtension(SequenceExtension):
     """Extension by tokens that are among a prompt's ``bulk_tokens``, without logits."""
+
+    __slots__ = ()
+
+
+class ScoredExtension(SequenceExtension):
+    """Extension of the only sequence of a pass, which returns the logits after every token: (tokens, vocabulary)."""
 
     __slots__ = ()
 
@@ -238,7 +244,8 @@ class BackendInfo:
         free_gpu_bytes: memory of all GPUs that was free before the model was loaded, or None if its library cannot
             tell.
         shares_weights: whether processes on one machine share the weights in memory.
-        counts_tokens: False if there is no tokenizer, and prompts are counted in characters.
+        counted_in: what prompts and answers are counted in: "tokens", "characters" without a tokenizer, or "bytes" by
+            a table of answers.
         wraps_prompts: whether the server applies the chat template.
         suppressed_tokens: tokens that a ``LocalBackend`` never chooses; servers apply their own.
         notes: sentences on how answers are computed, shown at the start of a run.
@@ -259,10 +266,15 @@ class BackendInfo:
     is_split: bool = False
     free_gpu_bytes: int | None = None
     shares_weights: bool = False
-    counts_tokens: bool = True
+    counted_in: CountedIn = "tokens"
     wraps_prompts: bool = False
     suppressed_tokens: SuppressedTokens = NO_TOKENS
     notes: tuple[str, ...] = ()
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether limits in tokens apply, which a table of answers takes in bytes."""
+        return self.counted_in != "characters"
 
     @property
     def knows_prompt_tokens(self) -> bool:
@@ -298,6 +310,35 @@ class LocalBackend(_BackendBase, Protocol):
 
         Raises:
             BackendError: the model is closed.
+        """
+        ...
+
+
+_TEXT_LOGITS_BYTES = 40_000_000
+_TEXT_CHUNK = 128
+
+
+def text_chunk(vocabulary: int) -> int:
+    """Number of tokens whose logits are computed together within a text: a power of two, in at most 40 MB."""
+    fitting = _TEXT_LOGITS_BYTES // (4 * vocabulary)
+    return int(min(_TEXT_CHUNK, 2 ** max(0, fitting.bit_length() - 1)))
+
+
+@runtime_checkable
+class TextBackend(_BackendBase, Protocol):
+    """Backend that returns the logits at every position of a text."""
+
+    def text_logits(self, tokens: Sequence[int], chunk: int = 0) -> Iterator[Logits]:
+        """Yield the logits after each token of a text, as views of shape (up to ``chunk`` tokens, vocabulary).
+
+        They are computed as for a prompt: by the same attention, with the same types of keys and values. A view is
+        valid until the next one is yielded. All sequences of the memory are dropped.
+
+        Args:
+            chunk: number of tokens of a pass; 0: ``text_chunk`` of the vocabulary.
+
+        Raises:
+            BackendError: the model failed, or cannot compute a text in chunks.
         """
         ...
 

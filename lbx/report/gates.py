@@ -15,6 +15,7 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.tables import suggest_names
 from lbx.base.units import format_count
+from lbx.report.format.digits import why_no_interval
 from lbx.report.pairs import ComparisonSide, RunScore, find_run
 from lbx.report.query import ReportQuery
 from lbx.report.rows.comparison import ComparisonRow, compare_runs, verdict
@@ -22,7 +23,7 @@ from lbx.report.rows.revisions import open_baseline
 from lbx.results import Store
 from lbx.results.read.runs import only_run, run_names
 from lbx.results.scoring.score_columns import find_benchmark, read_scores
-from lbx.statistics.estimates import interval
+from lbx.statistics.estimates import Interval, interval
 
 _LEVEL = 0.9
 """Level of intervals whose ends are one-sided tests at the 5% level."""
@@ -43,6 +44,7 @@ class Condition:
         condition: the condition in words.
         n, clusters: number of samples and of documents.
         value, low, high: score in percent, or difference in points, with the 90% interval.
+        verdict: "passed", "failed" or "undecided".
         reason: reason why the condition is undecided.
         caution: tasks without all samples, or differences between the two runs other than their models.
     """
@@ -167,7 +169,7 @@ def _judge(
 def _at_least(name: str, score: RunScore, least: float, failed: int, partial: Mapping[str, str]) -> Condition:
     bounds = interval(score.estimate, _LEVEL)
     low, high = _percent(bounds.low), _percent(bounds.high)
-    reason = bounds.method if low is None else f"{least:g} is inside the interval"
+    reason = _no_interval(bounds) if low is None else f"{least:g} is inside the interval"
     tasks = {task: text for task, text in partial.items() if f"{task}/".startswith(f"{name}/")}
     return Condition(
         name, f"at least {least:g}", bounds.n, bounds.clusters, 100 * score.score, low, high,
@@ -221,7 +223,7 @@ def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: i
     if "undecided" in text:
         reason = text.removeprefix("undecided: ")
     else:
-        reason = difference.interval.method if low is None else f"{text}; perhaps by less than {margin:g}"
+        reason = _no_interval(difference.interval) if low is None else f"{text}; perhaps by less than {margin:g}"
     judged = _judge(low, high, -margin, reason, failed)
     if text == "same outputs" and not failed:
         judged = GateVerdict.PASSED, ""
@@ -229,6 +231,11 @@ def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: i
         name, f"not worse than {other} by {margin:g} points", difference.interval.n, difference.interval.clusters,
         100 * difference.interval.value, low, high, *judged, row.caution,
     )  # fmt: skip
+
+
+def _no_interval(missing: Interval) -> str:
+    reason = why_no_interval(missing.method, None, missing.clusters)
+    return f"no interval: {reason[1]}" if reason else "no interval"
 
 
 def _percent(value: float | None) -> float | None:

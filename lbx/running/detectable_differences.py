@@ -39,6 +39,8 @@ class Resolution:
     """Smallest difference of models' averages that a benchmark's questions can detect, and documents for a margin.
 
     Attributes:
+        benchmark: name of the benchmark.
+        samples, documents: number of questions, and of documents that they are about.
         detectable: difference in points that a comparison finds in four of five cases, or None for too few documents.
         least_documents: least number of documents on which a difference of the margin is found in four of five cases.
         basis: origin of the spread of differences.

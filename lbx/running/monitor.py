@@ -16,6 +16,7 @@ from typing import Any, Self
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.listener import Listener, RunProgress
 from lbx.base.outputs import open_append
+from lbx.base.records import CountedIn
 from lbx.base.visible import one_line
 from lbx.results import GenerationRow, RunRow, SessionRow, Store
 from lbx.results.file.sessions import LOAD_S, next_session, store_sessions
@@ -88,7 +89,7 @@ class ProgressTracker:
         self._reported_tokens = 0
         self._answered_tokens = 0
         self.runs: dict[str, RunCounts] = {}
-        self._forecast = forecast = None if forecast is None or forecast.in_characters else forecast
+        self._forecast = forecast = None if forecast is None or forecast.counted_in == "characters" else forecast
         self._clock = clock
         self._start = clock()
         self._rate_window: deque[tuple[float, int]] = deque([(self._start, 0)])
@@ -125,6 +126,10 @@ class ProgressTracker:
     @property
     def elapsed_s(self) -> float:
         return self._clock() - self._start
+
+    @property
+    def counted_in(self) -> CountedIn:
+        return "tokens" if self._forecast is None else self._forecast.counted_in
 
     @property
     def planned_prompt_tokens(self) -> int | None:
@@ -353,6 +358,7 @@ class RunMonitor:
             gpu_bytes=self._gpu,
             task=self._task,
             ended=is_final,
+            counted_in=tracker.counted_in,
         )
 
     def _report_regularly(self) -> None:

@@ -485,6 +485,8 @@ class TaskParity:
     """Comparison of two models, summed over the prompts of a task or over all prompts.
 
     Attributes:
+        task: BENCHMARK/TASK, or "all".
+        prompts: number of prompts.
         compared: number of prompts that both models answered.
         same_ids, same_prompts: number of prompts with the same ids, as plain text and as fed by a run, or None if token
             ids could not be compared.

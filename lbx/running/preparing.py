@@ -175,7 +175,7 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings:
         settings["bundle.allowed"] = allowed
     if reason := reason_not_shared(backend, batching=run_settings.batching):
         hardware["prompts_not_shared"] = reason
-    if info.counts_tokens:
+    if info.counted_in == "tokens":
         hardware["tokenizer_sha256"] = tokenizer_sha256(backend.tokenizer)
     row = RunRow(
         run_id=name or "",

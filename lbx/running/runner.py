@@ -58,7 +58,7 @@ class Outcome:
         empty_by_stop: empty answers that began with a stop string.
         marks: {mark: answered samples that begin with this unrecognised mark of reasoning}.
         unextracted: answered samples without an answer that the headline metric recognises.
-        n_done_before: number of samples finished in an earlier session.
+        done_before: number of samples finished in an earlier session.
         failures: failed samples of this run in the results file.
         unfit_prompts: failed samples whose prompts could not be made or do not fit, so that a repetition fails, too.
         samples: samples of the run's tasks with an answer in the results file.
@@ -79,7 +79,7 @@ class Outcome:
     empty_by_stop: int = 0
     marks: dict[str, int] = field(default_factory=dict)
     unextracted: int = 0
-    n_done_before: int = 0
+    done_before: int = 0
     failures: int = 0
     unfit_prompts: int = 0
     samples: int = 0
@@ -265,7 +265,7 @@ class Runner:
         outcome.bundle_samples = sum(task.samples for task in tasks)
 
     def _count_existing(self, run: int) -> None:
-        self.outcomes[run].n_done_before += 1
+        self.outcomes[run].done_before += 1
         self.watch.count_sample(None)
 
     def _store_answer(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import BackendError, PromptError, UsageError
-from lbx.base.records import Prompt, Sample, SampleKey
+from lbx.base.records import CountedIn, Prompt, Sample, SampleKey
 from lbx.engine.prefix import common_prefix_length
 from lbx.engine.prompter import ReadPrompt
 from lbx.opinions.judge_spec import JudgeSpec
@@ -30,6 +30,7 @@ class SentPrompt:
     Attributes:
         step: 0, or 1 for the prompt that follows the first answer.
         prepared_prompt: None if the prompt cannot be sent; ``error`` contains the reason.
+        counted_in: see ``BackendInfo``.
         shared_tokens: length of the common prefix with the previous prompt.
     """
 
@@ -37,6 +38,7 @@ class SentPrompt:
     step: int
     prompt: Prompt
     prepared_prompt: ReadPrompt | None
+    counted_in: CountedIn
     error: str | None = None
     shared_tokens: int = 0
 
@@ -134,7 +136,8 @@ def _prompts_of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIR
 
 
 def _sent_prompt(work: Work, key: SampleKey, step: int, prompt: Prompt) -> SentPrompt:
+    counted_in = work.backend.info.counted_in
     try:
-        return SentPrompt(key, step, prompt, work.prepare_prompt(key, prompt))
+        return SentPrompt(key, step, prompt, work.prepare_prompt(key, prompt), counted_in)
     except (PromptError, BackendError) as error:
-        return SentPrompt(key, step, prompt, None, str(error))
+        return SentPrompt(key, step, prompt, None, counted_in, str(error))

@@ -46,6 +46,13 @@ for model in demo-hf demo-llamacpp; do
     step "${offline[@]}" lbx run --bundle "$out/bundle" --model "models/$model.toml" --tasks needle -o "$out/results.duckdb"
 done
 step lbx report "$out/results.duckdb"
+printf '\nCodes found in English texts on llama.cpp, by the number of words, in percent:\n'
+lbx sql "$out/results.duckdb" "
+    PIVOT (
+        SELECT task, sum(n) OVER (PARTITION BY task)::INT AS questions, length_up_to, round(100 * score)::INT AS found
+        FROM length_curve WHERE length_unit = 'words' AND backend = 'llamacpp'
+    ) ON length_up_to IN (64, 128, 256, 512, 1024) USING any_value(found) GROUP BY task, questions
+    ORDER BY task LIKE 'multi%', task"
 [ -z "${alone:-}" ] || exit 0
 
 echo

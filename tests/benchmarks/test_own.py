@@ -273,6 +273,7 @@ def as_bundle(make_bundle: MakeBundle, definition: Path) -> Bundle:
     "toml, extra, words",
     [
         (TOML, {"refrence": 1}, r"line 1: unknown field 'refrence'. Did you mean references\? To ignore it"),
+        (TOML, {"xyz": "?"}, r'under another name, set fields = { document = "xyz" }, for example. To ignore it'),
         (TOML, {"stop": ["x"]}, r'To read it, set fields = { stop = "stop" }.'),
         (TOML + 'fields = { question = "ask" }', {"ask": "Why?"}, "unknown field 'question'"),
     ],

@@ -32,6 +32,12 @@ def test_recipe_with_a_typo(lbx: Lbx, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/*.tar"))
 
 
+def test_a_forgotten_first_argument(lbx: Lbx) -> None:
+    """The given one is taken for it, so that the last one is missed."""
+    fails(lbx("export", "r.duckdb"), 2, "Missing argument 'RESULTS'. The order is: lbx export FORMAT RESULTS.")
+    assert "order" not in lbx("check").stderr
+
+
 def test_a_choice_that_is_none(lbx: Lbx) -> None:
     done = lbx("report", "r.duckdb", "--format", "foo")
     fails(done, 2, "'foo' is not one of 'table'")

@@ -31,9 +31,9 @@ def test_a_dry_run_lists_licences_and_writes_nothing(lbx: Lbx, tmp_path: Path) -
     recipe = write(tmp_path)
     done = lbx.ok("bundle", recipe, "-o", tmp_path / "out", "--dry-run")
     head, _rule, row, total = done.stdout.splitlines()
-    assert head.split() == ["source", "revision", "licence", "gated", "files", "bytes"]
-    assert row.split() == ["a.txt", "CC0-1.0", "no", "1", "4"]
-    assert total.startswith("mine: 1 file, 4 bytes; 0 to download")
+    assert head.split() == ["source", "revision", "licence", "gated", "files", "size"]
+    assert row.split() == ["a.txt", "CC0-1.0", "no", "1", "4", "bytes"]
+    assert total.startswith("mine: 1 file, 4 bytes; 0 bytes to download")
     told = json.loads(lbx("bundle", recipe, "-o", tmp_path / "out", "--dry-run", "--json").stdout)
     assert told["lines"][0]["licence"] == "CC0-1.0"
     assert not list((tmp_path / "out").iterdir())

@@ -83,8 +83,18 @@ def test_a_margin_decides_by_the_interval_of_the_report(
 def test_what_was_compared_is_shown(lbx: Lbx, results: Path) -> None:
     done = lbx("check", results, "--run", "close", "--at-least", "longbench/trec=60", "--not-worse-than", "good")
     assert done.returncode == UNDECIDED
-    for words in ("longbench/trec", "at least 60", "not worse than good by 1 points", "needs about", "78", "-2"):
+    for words in ("longbench/trec", "at least 60", "not worse than good by 1 points", "needs about", "78.0", "-2.0"):
         assert words in done.stdout, done.stdout
+    decided = lbx("check", results, "--run", "good", "--at-least", "longbench/trec=60")
+    assert "reason" in done.stdout and "reason" not in decided.stdout
+    assert "80.0 [72.3, 86.3]" in decided.stdout and "90% intervals" in decided.stdout
+
+
+def test_a_score_without_an_interval_says_why(lbx: Lbx, tmp_path: Path) -> None:
+    with Store(tmp_path / "one.duckdb") as store:
+        add_run(store, "one", trec(1, 1))
+    done = lbx("check", tmp_path / "one.duckdb", "--at-least", "longbench=50")
+    assert "no interval: all questions are on one document" in done.stdout, done.stdout + done.stderr
 
 
 def test_failed_samples_leave_it_undecided(lbx: Lbx, results: Path) -> None:

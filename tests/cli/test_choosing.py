@@ -44,7 +44,7 @@ def test_a_run_goes_on_from_some_samples_to_all(lbx: Lbx, run: Any, tmp_path: Pa
     ]
     assert len({one["run_id"] for one in told}) == 1
     assert sum(one["answered"] for one in told) == len(asked(lbx, tmp_path / "results.duckdb")) == 8
-    assert [one["answered"] + one["n_done_before"] for one in told] == [2, 3, 1, 5, 8]
+    assert [one["answered"] + one["done_before"] for one in told] == [2, 3, 1, 5, 8]
 
 
 def test_the_same_draw_everywhere(lbx: Lbx, run: Any, bundle: Path, answers: Path, tmp_path: Path) -> None:
@@ -142,4 +142,4 @@ def test_threads_are_the_machines_and_not_the_runs(lbx: Lbx, bundle: Path, tmp_p
         hardware = lbx("sql", tmp_path / "r.duckdb", "SELECT hardware->>'threads' AS n FROM runs", "--format", "json")
         assert json.loads(hardware.stdout) == [{"n": str(threads)}]
     assert told[0]["run_id"] == told[1]["run_id"]
-    assert (told[1]["n_done_before"], told[1]["answered"]) == (1, 1)
+    assert (told[1]["done_before"], told[1]["answered"]) == (1, 1)

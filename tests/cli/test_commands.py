@@ -47,7 +47,7 @@ def test_same_command_again_does_nothing_again(lbx: Lbx, bundle: Path, answers: 
     done = lbx("run", "--bundle", bundle, "--model", answers, "--tasks", "needle", "-o", results, "--json")
     said = json.loads(done.stdout)
     assert (said["answered"], said["failed"]) == (0, 0)
-    assert said["n_done_before"] == 48
+    assert said["done_before"] == 48
 
 
 @pytest.mark.parametrize("output_format", ["markdown", "json", "latex"])
@@ -79,7 +79,8 @@ def test_a_report_in_a_file_is_the_one_on_standard_output(
 ) -> None:
     asked = ("report", results, "leaderboard", "--format", output_format)
     out = tmp_path / "out"
-    assert lbx(*asked, "-o", out).stdout == ""
+    written = lbx(*asked, "-o", out)
+    assert written.stdout == "" and f"Written to {out}" in written.stderr
     assert out.read_text("utf-8") == lbx(*asked).stdout
     (tmp_path / "link").symlink_to("out")  # as /dev/stdout is one, perhaps to a file
     assert lbx(*asked, "-o", tmp_path / "link").returncode == 0
@@ -171,9 +172,9 @@ def test_empty_answers_are_asked_again_when_told_to(lbx: Lbx, bundle: Path, answ
     assert lbx(*command).returncode == 0
     assert lbx(*mean).stdout == "score,n\n0.625,8\n"
     told = json.loads(lbx(*command, "--json").stdout)
-    assert (told["answered"], told["n_done_before"]) == (0, 8)
+    assert (told["answered"], told["done_before"]) == (0, 8)
     again = json.loads(lbx(*command, "--json", "--retry-empty").stdout)
-    assert (again["answered"], again["n_done_before"]) == (3, 5)
+    assert (again["answered"], again["done_before"]) == (3, 5)
     assert lbx(*mean).stdout == "score,n\n0.625,8\n"
 
 
@@ -201,7 +202,7 @@ def test_a_run_can_be_extended(lbx: Lbx, bundle: Path, answers: Path, tmp_path: 
     few = json.loads(lbx(*command, "--tasks", "needle/single_en", "--limit", 3).stdout)
     more = json.loads(lbx(*command, "--tasks", "needle/single_en,needle/multikey_en").stdout)
     assert few["run_id"] == more["run_id"]
-    assert (few["answered"], more["answered"], more["n_done_before"]) == (3, 13, 3)
+    assert (few["answered"], more["answered"], more["done_before"]) == (3, 13, 3)
 
 
 def test_iterations_are_kept_apart(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_window_makes_another_run(lbx: Lbx, bundle: Path, card: Path, tmp_path
     assert cut["run_id"] != whole["run_id"]
     card.write_text(f"context_window = {WINDOW}\n{card.read_text()}")
     again = run(lbx, bundle, card, out)
-    assert (again["run_id"], again["answered"], again["n_done_before"]) == (cut["run_id"], 0, 1)
+    assert (again["run_id"], again["answered"], again["done_before"]) == (cut["run_id"], 0, 1)
     assert run(lbx, bundle, card, out, "--context-window", 1_000_000)["run_id"] == whole["run_id"]
     rows = lbx.rows(out, "SELECT run_id, settings->>'context_window' AS size FROM runs ORDER BY length(size) DESC")
     assert rows == [{"run_id": whole["run_id"], "size": "1000000"}, {"run_id": cut["run_id"], "size": str(WINDOW)}]

@@ -176,7 +176,7 @@ def test_calibrating_takes_no_run(judge: Judge, tmp_path: Path, always_first: Pa
         assert name in done.stdout
     assert "This judge is not calibrated: of 96 published answers each, it has judged only 11" in done.stdout
     again = json.loads(judge(always_first, "--calibrate", "--json", results=fresh).stdout)
-    assert (again["n_done_before"], again["calibration"]["verdict"]) == (66, "not calibrated")
+    assert (again["done_before"], again["calibration"]["verdict"]) == (66, "not calibrated")
     assert [row["win_rate"] for row in again["calibration"]["rows"]] == [0.5] * 3
     for option in ("--run", "--tasks"):
         judge.refuses(always_first, "--calibrate", option, "leval/tpo", why=f"cannot be combined with {option}.")
@@ -241,6 +241,8 @@ def test_a_judge_of_the_judged_models_family_is_marked(judge: Judge, results: Pa
     assert "is of the same model family as x" in " ".join(done.stderr.split())
     ((_, _, hardware, _),) = rows(results, JUDGES)
     assert json.loads(str(hardware))["same_family_as"] == ["x"]
+    other = judge(table(tmp_path, "another", {"*": "[[A]]"}), *X_AGAINST_TURBO)
+    assert "same model family" not in other.stderr, "tables of answers have no tokenizer in common"
 
 
 def test_a_run_may_be_named_by_its_model(judge: Judge, results: Path, always_first: Path, tmp_path: Path) -> None:

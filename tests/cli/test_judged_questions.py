@@ -106,7 +106,7 @@ def test_a_run_of_judged_questions_goes_on_to_all(lbx: Lbx, run: Any, tmp_path: 
     spec = lbx.rows(results, "SELECT spec->>'questions' AS questions FROM sessions")
     assert spec == [{"questions": "judged"}]
     whole = json.loads(run().stdout)
-    assert (whole["run_id"], whole["n_done_before"], whole["answered"]) == (first["run_id"], 4, 5)
+    assert (whole["run_id"], whole["done_before"], whole["answered"]) == (first["run_id"], 4, 5)
     assert lbx.rows(results, f"{scores} AND task = 'financial_qa'")[0]["partial"] is False
 
 

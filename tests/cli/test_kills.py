@@ -182,7 +182,7 @@ def test_both_kinds_are_two_runs(lbx: Lbx, many: Path, model: Path, tmp_path: Pa
     assert each > 0
     assert [one["answered"] for one in told] == [each, each]
     assert rows(path, "SELECT count(DISTINCT run_id), count(*) FROM generations") == [(2, 2 * each)]
-    assert [one["n_done_before"] for one in json.loads(lbx(*command).stdout)] == [each, each]
+    assert [one["done_before"] for one in json.loads(lbx(*command).stdout)] == [each, each]
 
 
 FULL = "could not be written"

@@ -88,6 +88,10 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     said = " ".join(done.stderr.split())
     assert "gone: The weights of gone are missing: models/gone.gguf does not exist." in said
     assert "Pass --bundle DIR: these models need weights from a bundle: of-bundle, vectors.toml." in said
+    given = lbx.ok("models", "--bundle", "long", cwd=folder).stderr.split("\n")
+    assert given.count("Models whose weights are not in the bundle long (add the source to a recipe): "
+        "vectors.toml (org/vectors).") == 1, given  # fmt: skip
+    assert not any("does not contain" in line for line in given)
     empty = lbx("models", cwd=tmp_path)
     assert (empty.returncode, empty.stdout) == (0, "")
     assert "No models found" in empty.stderr
@@ -97,8 +101,7 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
 
 def test_what_a_card_says_whose_weights_are_in_no_bundle(lbx: Lbx, folder: Path) -> None:
     facts = json.loads(lbx("doctor", "--json", cwd=folder).stdout)
-    cause = "The weights of of-bundle come from a bundle (tiny), but no bundle was given."
-    assert facts["models"]["of-bundle"] == cause
+    assert facts["models"]["of-bundle"] == "in a bundle: tiny"
     run = ("plan", "-m", "of-bundle", "-b", "long", "-t", "needle/single_en", "--limit", 1, "--no-measure-speed")
     assert lbx(*run, cwd=folder).returncode == 0
 

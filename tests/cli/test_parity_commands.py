@@ -56,3 +56,33 @@ def test_what_parity_refuses(lbx: Lbx, demo: Path, bundle: Path) -> None:
     fails(lbx("parity", demo, demo, "-b", bundle), 2, "--bundle and --tasks choose the prompts together")
     fails(lbx("parity", demo, "none.gguf"), 2, "none.gguf")
     fails(lbx("parity", demo, demo, "-b", bundle, "-t", "needle/none"), 2, 'There is no task "needle/none"')
+
+
+def test_two_cache_types_by_depth(lbx: Lbx, demo: Path, demo_gguf: Path, bundle: Path, tmp_path: Path) -> None:
+    coarse = demo.with_name("coarse.toml")
+    options = 'cache_type_k = "q8_0"\ncache_type_v = "q8_0"\nflash_attention = true\n'
+    coarse.write_text(f'name = "coarse"\nbackend = "llamacpp"\n[weights]\npath = "{demo_gguf}"\n[options]\n{options}')
+    text = tmp_path / "text.txt"
+    text.write_text("The grey harbour has seven bridges, and each has a name. " * 90)
+    done = lbx.ok("parity", demo, demo, coarse, "--depth", "--text", text)
+    for heading in ("KV cache", "KL, mean (nats)", "same top token %", "perplexity ratio", "coarse"):
+        assert heading in done.stdout
+    assert "Positions in fewer than 6 texts have no interval." in done.stderr
+    told = json.loads(lbx("parity", demo, demo, coarse, "--depth", "--text", text, "--json").stdout)
+    same, other = told["candidates"]
+    assert all(row["kl"] < 1e-6 for row in same["bins"])
+    assert other["bins"][0]["kl"] > same["bins"][0]["kl"] and same["bins"][0]["same_top"] == 1
+    assert other["kv_bytes_per_token"] < same["kv_bytes_per_token"]
+
+
+def test_what_depth_refuses(lbx: Lbx, demo: Path, bundle: Path, tmp_path: Path) -> None:
+    depth = ("parity", demo, demo, "--depth")
+    fails(lbx(*depth), 2, "either the documents of a bundle's tasks, or text files")
+    fails(lbx(*depth, "-b", bundle), 2, "--depth needs the tasks with the documents")
+    fails(lbx(*depth, "--text", tmp_path / "none.txt"), 2, "none.txt")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00" * 2000)
+    fails(lbx(*depth, "--text", tmp_path / "bytes.txt"), 2, "is not UTF-8 text")
+    (tmp_path / "short.txt").write_text("A word.")
+    fails(lbx(*depth, "--text", tmp_path / "short.txt"), 2, "less than half of the first bin of 1,024")
+    fails(lbx("parity", demo, demo, "--text", tmp_path / "short.txt"), 2, "Pass --depth, too")
+    fails(lbx("parity", demo, demo, demo), 2, "two models at a time")

@@ -40,9 +40,9 @@ def test_a_run_has_bar_percent_samples_and_time_left_in_one_line(
     lines = progress_lines(shown)
     assert lines, shown.raw
     assert all(line.startswith("needle/single_") and cell_len(line) < columns - 1 for line in lines)
-    assert all(("tokens/s computed" in line and "of memory" in line) == (columns == 200) for line in lines)
-    assert "prompt tokens processed" not in shown.raw, "the log's lines are for the log"
-    assert "prompt tokens processed" in (tmp_path / "r.duckdb.log").read_text()
+    assert all(("bytes/s computed" in line and "of memory" in line) == (columns == 200) for line in lines)
+    assert "prompt bytes processed" not in shown.raw, "the log's lines are for the log"
+    assert "prompt bytes processed" in (tmp_path / "r.duckdb.log").read_text()
     assert not BAR.search(shown.text)
     assert f"16 answered, 0 failed; results in {tmp_path}/r.duckdb" in "".join(shown.lines), "a path without a break"
     assert all(shown.lines), "no empty line where the bar was"

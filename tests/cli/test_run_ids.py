@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import Lbx
+from tests.command_line import Lbx, fails
 
 CARD = """
 name = "oracle"
@@ -45,3 +45,14 @@ def test_a_runs_name_is_the_one_it_always_had(
     told = json.loads(done.stdout)
     names = [one["run_id"] for one in (told if isinstance(told, list) else [told])]
     assert names == GOLDEN[options].split()
+
+
+def test_another_model_under_a_runs_name_is_named_without_its_backends_options(
+    lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"*": "1"}')
+    asked = ("-b", bundle, "-t", "needle/single_en", "--limit", 1, "--name", "mine", "-o", tmp_path / "r.duckdb")
+    lbx.ok("run", *asked, "-m", other)
+    done = lbx("run", *asked, "-m", answers)
+    fails(done, 1, f"has different settings: model was 'other' and is now '{answers.stem}'. Pass another name")

@@ -243,3 +243,20 @@ def test_a_selection_without_answers_is_announced(lbx: Lbx, results: Path) -> No
     done = lbx("show", results, "--mark", "failed")
     assert (done.returncode, done.stdout) == (0, "")
     assert "contains no answer that matches --run, --tasks and --mark" in " ".join(done.stderr.split())
+
+
+def test_a_table_of_answers_counts_bytes_and_says_so(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    asked = ("-b", bundle, "-m", answers, "-t", "needle/single_zh", "--limit", 1)
+    assert "\nbytes     " in lbx.ok("prompts", *asked).stdout
+    plan = lbx.ok("plan", *asked).stdout
+    assert "Bytes (this model has no tokenizer here)" in plan and "Tokens" not in plan
+    results = tmp_path / "r.duckdb"
+    told = lbx.ok("run", *asked, "-o", results).stderr
+    assert " bytes in all" in told and " prompt bytes processed" in told and "bytes/s computed" in told
+    note = "Tokens of a table of answers (backend scripted) are bytes"
+    listed = lbx.ok("show", results)
+    assert note in listed.stderr
+    assert note in lbx.ok("report", results, "length_curve").stdout
+    assert note not in lbx.ok("report", results, "task_scores").stdout
+    sample = json.loads(lbx("show", results, "--json").stdout)[0]["sample"]
+    assert "\nbytes     " in lbx.ok("show", results, sample).stdout

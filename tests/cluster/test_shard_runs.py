@@ -109,7 +109,7 @@ def test_however_a_run_ends_its_file_is_copied_whole(
     whole = lbx.ok(*again, *shard, "--scratch", scratch)
     assert ("this run continues it" in " ".join(whole.stderr.split())) is (sent == signal.SIGKILL)
     told = json.loads(whole.stdout)
-    assert told["answered"] + told["n_done_before"] == count(lbx, target) == 12 and told["n_done_before"] > 0
+    assert told["answered"] + told["done_before"] == count(lbx, target) == 12 and told["done_before"] > 0
     assert not list(scratch.iterdir())
 
 

@@ -132,7 +132,7 @@ def test_killed_and_continued(family: str, part: Asking, asked_part: Path, tmp_p
     slow = replace(part, model=slowed(part.model, part.tasks, tmp_path))
     slow.kill(tmp_path / "r.duckdb", "--name", "r", *more)
     told = json.loads(slow(tmp_path / "r.duckdb", "--name", "r", "--json", *more).stdout)
-    assert told["n_done_before"] > 0 < told["answered"], "it was killed in the middle"
+    assert told["done_before"] > 0 < told["answered"], "it was killed in the middle"
     assert numbers(tmp_path / "r.duckdb") == numbers(asked_part)
 
 

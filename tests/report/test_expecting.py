@@ -60,7 +60,7 @@ def test_the_rule(printed: float, own: float | None, low: float | None, high: fl
         ),
         (
             PublishedScore(0, 1), {"official": 9, "method": "all alike"}, None,
-            ("cannot tell", "all samples score alike"),
+            ("cannot tell", "every document has the same value"),
         ),
         (
             PublishedScore(0, 1), {"official": 9, "method": "one cluster", "clusters": 1}, None,
@@ -68,7 +68,7 @@ def test_the_rule(printed: float, own: float | None, low: float | None, high: fl
         ),
         (
             PublishedScore(0, 1), {"official": 9, "method": "one cluster", "clusters": 9}, None,
-            ("cannot tell", "all questions of a part are on one document"),
+            ("cannot tell", "all questions of a part, such as a task, are on one document"),
         ),
         (PublishedScore(0, 1), {"official": 9}, None, ("cannot tell", "the score has no interval")),
         (PublishedScore(28.2, 0.1), {"official": 28.2}, "3 of 9 answered", ("cannot tell", "3 of 9 answered")),

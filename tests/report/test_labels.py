@@ -120,6 +120,14 @@ def test_every_report_calls_a_run_the_same(store: Store, name: str) -> None:
         )
 
 
+def test_a_judge_has_its_mode_beside_its_rubric() -> None:
+    judges = ({"run_id": run, "model": run, "mode": mode, "rubric": "agrees"} for run, mode in MODES.items())
+    assert list(labels(judges).values()) == ["a (judge: agrees)", "b (no chat template, judge: agrees)"]
+
+
+MODES = {"a": "judge", "b": "no chat template judge"}
+
+
 def test_where_one_run_is_shown_its_model_is_enough(store: Store) -> None:
     (row,) = read_report(store, "leaderboard", ReportQuery(runs=["bbbb2222"])).dicts()[:1]
     assert row["label"] == "M"

@@ -213,7 +213,10 @@ def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> No
         board = read_report(store, "leaderboard")
         (row, *_) = [row for row in read_report(store, "comparison").dicts() if row["task"] == "overall"]
     assert {(row["method"], row["clusters"]) for row in board.dicts()} == {("one cluster", 13)}
-    assert "87.50 (one document in a part)" in sheet(REPORTS["leaderboard"], board).rows[0]
+    shown = sheet(REPORTS["leaderboard"], board)
+    assert "87.50 (one document in a part)" in shown.rows[0]
+    explained = "One document in a part: all questions of a part, such as a task, are on one document, so there is no"
+    assert [note.startswith(explained) for note in shown.notes].count(True) == 1
     assert (row["clusters"], row["verdict"]) == (13, "undecided: one document in a part")
 
 

@@ -63,7 +63,7 @@ def test_a_page_has_its_sections_in_order(two: Path) -> None:
     found = sound(made(two))
     held = found.headings()
     wanted = [
-        "scores", "leaderboard", "paper", "board", "task_scores", "comparison", "length_curve", "effective_context",
+        "scores", "effective_context", "leaderboard", "paper", "board", "task_scores", "comparison", "length_curve",
         "truncation_effect", "truncation", "cost", "guards", "failures", "runs", "notes", "answers",
     ]  # fmt: skip
     assert [name for name in wanted if name in held] == held
@@ -293,9 +293,9 @@ def test_each_benchmark_s_charts_have_its_own_best_runs(tmp_path: Path) -> None:
     path = results_file(tmp_path / "r.duckdb", [f"good{n}" for n in range(9)], ["trec"], 6, score=1.0)
     results_file(path, ["bad", "worse"], ["task"], 6, score=0.2, benchmark="own")
     text = made(path)
-    curves = text[text.index('id="length_curve"') : text.index('id="effective_context"')]
+    curves = text[text.index('id="length_curve"') : text.index('id="truncation_effect"')]
     assert "The charts show the best 8 of 9 runs" in Page(curves).text
-    assert "own/task, words" in re.findall("<figcaption>(.*?)</figcaption>", curves)
+    assert "own/task, prompt tokens" in re.findall("<figcaption>(.*?)</figcaption>", curves)
 
 
 def test_a_page_of_some_runs(two: Path) -> None:

@@ -60,6 +60,12 @@ def test_markdown_has_as_code_what_would_become_more(text: str) -> None:
     assert text in cell
 
 
+def test_markdown_keeps_a_command_in_a_note_as_code_and_no_more() -> None:
+    note, hostile = "Compare it with `lbx rate` and _people_.", "m` <b> of `lbx rate`"
+    shown = render.markdown(Sheet("T", [Column("n", "n")], [["1"]], [note.replace("_", ""), hostile])).splitlines()
+    assert shown[-3:] == [note.replace("_", ""), "", f"`` {hostile} ``"]
+
+
 def test_markdown_escapes_what_one_mark_keeps_from_being_more() -> None:
     text = render.markdown(
         Sheet("T", [Column("n", "n")], [["GPT-4*"], ["*x* **y**"]], ["* published elsewhere", "# x"])

@@ -85,6 +85,7 @@ def test_the_interval_of_a_row_stands_beside_its_score() -> None:
     table = Table(names, [("qasper", 0.449, 0.386, 0.512, "t"), ("trec", 0.5, None, None, "all alike")])
     view = Report("", "", (Column("task", "task"), Column("score", "score", "percent", interval=True)))
     assert cells(view, table)[1] == [["qasper", "44.9 ± 6.3"], ["trec", "50.00 (all alike)"]]
+    assert "All alike: every document has the same value, so there is no interval." in sheet(view, table).notes
     alone = without_intervals(view, table)
     assert alone.columns == ["task", "score"] and alone.rows[0] == ("qasper", 0.449)
     assert cells(view, alone)[1] == [["qasper", "44.90"], ["trec", "50.00"]]

@@ -20,7 +20,7 @@ from tests.report.made_runs import add_run, trec
 def first_section(path: Path) -> str:
     with Store(path, read_only=True) as store:
         text = "".join(page.pieces(store))
-    return text[text.index('id="scores"') : text.index('id="leaderboard-title"')]
+    return text[text.index('id="scores"') : text.index('id="effective_context"')]
 
 
 def table_rows(section: str) -> list[list[str]]:

@@ -298,6 +298,6 @@ def test_a_run_that_is_interrupted_goes_on(tmp_path: Path) -> None:
         assert store.query("SELECT status FROM runs").rows == [("interrupted",)]
         assert store.query("SELECT n FROM task_results").rows == [(2,)]
         outcome = run(store, work)
-        assert (outcome.answered, outcome.failed, outcome.n_done_before, outcome.failures) == (2, 1, 2, 1)
+        assert (outcome.answered, outcome.failed, outcome.done_before, outcome.failures) == (2, 1, 2, 1)
         assert store.query("SELECT n, official FROM task_scores").rows == [(4, 62.5)]
         assert store.query("SELECT status FROM runs").rows == [("done",)]

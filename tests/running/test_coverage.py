@@ -73,7 +73,7 @@ def test_a_part_is_said_everywhere_and_official_nowhere(store: Store, work: Work
 def test_the_whole_is_official_again(store: Store, work: Work) -> None:
     ask(store, work, EVERYTHING.first(work.tasks, 1))
     outcome = ask(store, work)
-    assert (outcome.samples, outcome.bundle_samples, outcome.n_done_before) == (8, 8, 2)
+    assert (outcome.samples, outcome.bundle_samples, outcome.done_before) == (8, 8, 2)
     found = official(store)
     assert all(found[task] == (62.5, False) for task in TASKS)
     assert not any(partial for _, partial in found.values())

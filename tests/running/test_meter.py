@@ -66,7 +66,7 @@ def test_a_second_prompt_is_no_progress(clock: Clock) -> None:
 
 
 def test_a_server_counts_tokens_where_lbx_counted_characters(clock: Clock) -> None:
-    meter = ProgressTracker(dataclasses.replace(forecast(), in_characters=True), 20, clock)
+    meter = ProgressTracker(dataclasses.replace(forecast(), counted_in="characters"), 20, clock)
     for _ in range(10):
         clock.now += 1
         meter.count_sample(row(prompt_tokens=225))

@@ -202,7 +202,7 @@ def _describe_class(name: str, cls: type) -> str:
     if (constructor := cls.__dict__.get("__init__")) and not is_data:
         parts.append(_signature(cls.__name__, constructor, is_method=True).replace(" -> None", ""))
     parts += [f"A subclass of {', '.join(bases)}."] if bases else []
-    fields = _fields(cls)
+    fields = field_rows(cls)
     parts += _docstring(doc, without="Attributes" if fields else "")
     parts += [table(["field", "type", "default", "meaning"], fields)] if fields else []
     for method_name, function in _methods(cls):
@@ -213,7 +213,7 @@ def _describe_class(name: str, cls: type) -> str:
     return "\n\n".join(parts)
 
 
-def _fields(cls: type) -> list[tuple[str, str, str, str]]:
+def field_rows(cls: type) -> list[tuple[str, str, str, str]]:
     """Return rows (name, type, default, meaning) of a class's fields; an option's help is its meaning."""
     docstrings = [inspect.getdoc(base) for base in reversed(cls.__mro__) if base.__doc__]
     meanings = {name: text for doc in docstrings for names, text in entries(doc, "Attributes") for name in names}

@@ -325,7 +325,7 @@ def backend_info(
             "server_window": facts.window or None,
             "concurrency": options.concurrency,
         },
-        counts_tokens=weights is not None,
+        counted_in="characters" if weights is None else "tokens",
         wraps_prompts=transport.api == "chat",
         notes=() if weights is not None else (_CONTROL_NOTE,),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from lbx.backends.weights import weights_settings
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.phases import phases
-from lbx.engine.model import MIN_SEQUENCES, BackendInfo, SuppressedTokens
+from lbx.engine.model import MIN_SEQUENCES, BackendInfo, ScoredExtension, SuppressedTokens, text_chunk
 from lbx.engine.reasoning import is_control_name
 from lbx.engine.sampling_settings import (
     find_end_tokens,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lbx.backends.hf.packing_probe import Packing
     from lbx.backends.hf.sequence_copies import HfCopies
     from lbx.backends.hf.sequence_memory import HfSequences
+    from lbx.engine.model import Logits
 
 _COPIES = 4
 """Number of sequences as long as the window that the memory must fit: document, growing copy, question, answer."""
@@ -82,6 +83,26 @@ class HfBackend:
         if self._memory is None:
             self._memory = self._make_memory()
         return self._memory
+
+    def text_logits(self, tokens: Sequence[int], chunk: int = 0) -> Iterator[Logits]:
+        """Yield the logits after each token of a text (``TextBackend``)."""
+        from lbx.backends.hf.sequence_memory import HfSequences
+
+        memory = self.sequences()
+        if not isinstance(memory, HfSequences) or not self._chunk:
+            raise BackendError(
+                f"{self.info.model} computes a text only as a whole, so the logits within it cannot be read.",
+                fix="Compare answers instead: leave out --depth.",
+            )
+        chunk = chunk or text_chunk(int(self._model.get_input_embeddings().num_embeddings))
+        memory.release()
+        try:
+            for start in range(0, len(tokens), chunk):
+                (logits,) = memory.extend([ScoredExtension(0, tokens[start : start + chunk], wants_logits=True)])
+                assert logits is not None
+                yield logits.reshape(-1, logits.shape[-1])
+        finally:
+            memory.release()
 
     def close(self) -> None:
         if self._memory is not None:

@@ -30,6 +30,7 @@ from lbx.engine.model import (
     ONE_BY_ONE_LIMIT,
     MemoryFullError,
     MemoryTraits,
+    ScoredExtension,
     SequenceExtension,
     check_extensions,
     check_sequence,
@@ -199,7 +200,8 @@ class HfSequences:
         except (RuntimeError, TypeError, ValueError, IndexError, MemoryError) as exc:
             short = is_out_of_memory(exc)
             # Some layers' states may already include the new tokens, so a pass with states cannot be repeated.
-            if not short or tokens == 1 or not self.traits.forks_anywhere:
+            is_divisible = tokens > 1 and self.traits.forks_anywhere and not isinstance(items[0], ScoredExtension)
+            if not short or not is_divisible:
                 self._ran_short = short
                 raise BackendError(
                     f"The model {self._name} failed on {len(items)} sequences ({tokens} new tokens): {first_line(exc)}",
@@ -294,6 +296,8 @@ class HfSequences:
                 }
             else:
                 mask = self._begin_with_mask(row, cells, capacity, positions)
+            if isinstance(row[0], ScoredExtension):
+                return [self._compute(row, positions, mask, [*range(len(cells))])]
             logits = self._compute(row, positions, mask, [int(ends[at]) - 1 for at in with_logits])
         self._cell_bytes = self._cell_bytes or self._store.cell_bytes
         rows: list[Logits | None] = [None] * len(items)
@@ -307,12 +311,12 @@ class HfSequences:
         positions: NDArray[np.int32],
         mask: torch.Tensor | None,
         logit_indices: list[int],
-    ) -> Sequence[Logits]:
-        """Compute a pass, and return copies of the logits at ``logit_indices`` of the row."""
+    ) -> Logits:
+        """Compute a pass, and return a copy of the logits at ``logit_indices`` of the row, (indices, vocabulary)."""
         tokens = np.concatenate([np.asarray(item.tokens, dtype=np.int64) for item in row])
         if self._decoder:
             ids, places = torch.from_numpy(tokens), torch.from_numpy(positions.astype(np.int64))
-            return list(self._decoder.logits(ids, places, self._store, logit_indices).float().numpy())
+            return self._decoder.logits(ids, places, self._store, logit_indices).float().numpy()
         shape = (len(row), 1) if len(row) > 1 and not self.traits.forks_anywhere else (1, len(tokens))
         with SegmentedAttention(self._model, self._store.layouts) if self._by_segments else nullcontext():
             logits = self._forward.run(
@@ -326,11 +330,10 @@ class HfSequences:
             logits = logits[logit_indices, -1]
         elif logits.shape[1] != len(logit_indices):
             logits = logits[0, logit_indices]
-        return (
-            [row_logits.copy() for row_logits in logits.float().cpu().numpy().reshape(len(logit_indices), -1)]
-            if logit_indices
-            else []
-        )
+        if not logit_indices:
+            return np.empty((0, 0), np.float32)
+        rows: Logits = logits.float().cpu().numpy().reshape(len(logit_indices), -1).copy()
+        return rows
 
     def _begin(
         self,

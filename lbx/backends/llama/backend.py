@@ -6,6 +6,7 @@ cache settings that parity needs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,17 +40,19 @@ from lbx.backends.llama.library import (
 )
 from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.llama.sequence_memory import LlamaSequences
+from lbx.backends.llama.text_logits import compute_text_logits
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.options import thread_count
 from lbx.backends.weights import weights_settings
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling
 from lbx.base.resources import available_memory
-from lbx.engine.model import BackendInfo, SuppressedTokens
+from lbx.engine.model import BackendInfo, SuppressedTokens, text_chunk
 from lbx.engine.sampling_settings import ignored_repetition_penalty, recommended_sampling
 
 if TYPE_CHECKING:
     from lbx.backends.llama.sequence_memory import LlamaSequences
+    from lbx.engine.model import Logits
 
 __all__ = ["LlamaBackend", "cpu_variant", "load"]
 
@@ -69,6 +72,7 @@ class LlamaBackend:
     tokenizer: LlamaTokenizer
     info: BackendInfo
     _memory: LlamaSequences
+    _make_text_context: Callable[[int], Any]
 
     def __post_init__(self) -> None:
         self.eos_ids = self.tokenizer.eos_ids
@@ -77,6 +81,19 @@ class LlamaBackend:
         if self._model is None:
             raise BackendError(f"The model {self.info.model} is closed.", fix="Load it again.")
         return self._memory
+
+    def text_logits(self, tokens: Sequence[int], chunk: int = 0) -> Iterator[Logits]:
+        """Yield the logits after each token of a text (``TextBackend``), by flash attention where prompts use it."""
+        self._memory.release()
+        chunk = chunk or text_chunk(self.tokenizer.size)
+        return compute_text_logits(
+            self._lib,
+            lambda: self._make_text_context(chunk),
+            tokens,
+            chunk=chunk,
+            vocabulary=self.tokenizer.size,
+            filler=self.tokenizer.bos_id or 0,
+        )
 
     def close(self) -> None:
         if self._model is not None:
@@ -172,7 +189,16 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         + note
         + ((slow,) if slow else ()),
     )
-    return LlamaBackend(llama_cpp, model, tokenizer, info, memory)
+    return LlamaBackend(
+        llama_cpp,
+        model,
+        tokenizer,
+        info,
+        memory,
+        lambda chunk: make_context(
+            llama_cpp, model, card, options, context_size, flash=bool(context_size.flash_cells), text_chunk=chunk
+        ),
+    )
 
 
 def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:

@@ -240,11 +240,13 @@ def make_context(
     context_size: ContextSize,
     *,
     flash: bool = False,
+    text_chunk: int = 0,
 ) -> Any:
     """Make a llama.cpp context, which the caller frees.
 
     Args:
         flash: whether to make the context for the beginnings of prompts.
+        text_chunk: number of tokens of a pass if all tokens' logits are read, or 0.
 
     Raises:
         BackendError: llama.cpp cannot create a context of that size.
@@ -259,7 +261,7 @@ def make_context(
         cells = size.padded_size(min(cells, context_size.flash_cells)) + size.padded_size(1)
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = cells
-    params.n_batch = size.padded_size(options.prefill_chunk)
+    params.n_batch = size.padded_size(text_chunk or options.prefill_chunk)
     masks_on_cpu = not flash and not on_gpu(llama_cpp, options)  # layouts for batch invariance need whole passes
     params.n_ubatch = min(
         params.n_batch, _MASKED_TOKENS if masks_on_cpu and not context_size.pass_size else params.n_batch
@@ -267,7 +269,8 @@ def make_context(
     params.n_seq_max = sequences
     # One cache for all sequences, so that they can share its cells.
     params.kv_unified = not context_size.has_stacked_cells
-    params.n_outputs_max = size.padded_size(sequences)  # few tokens' logits are read: no buffer for a whole chunk's
+    # No buffer for a whole chunk if few tokens' logits are read.
+    params.n_outputs_max = size.padded_size(text_chunk or sequences)
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.flash_attn_type = (
         llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED

@@ -199,9 +199,10 @@ class LlamaSequences:
 
     def close(self) -> None:
         self._is_closed = True
-        self._free_context()
+        self.release()
 
-    def _free_context(self) -> None:
+    def release(self) -> None:
+        """Drop all sequences and free the context, which is made again at the next use."""
         context, self._context, self._memory = self._context, None, None
         self._reset()
         if context is not None:
@@ -209,7 +210,7 @@ class LlamaSequences:
 
     def _recreate_context(self) -> None:
         """Replace the context of an empty memory by one of the requested size."""
-        self._free_context()
+        self.release()
         self._context = self._make(self._requested_size, False)
         self._memory, self._size = self._lib.llama_get_memory(self._context), self._requested_size
         self._cells.move_to(self._context, self._size)

@@ -166,11 +166,10 @@ def _refuse_unknown(row: DataRow, task: CustomTask) -> None:
         if key in read_fields or key in task.ignore:
             continue
         fix = f'To ignore it, set ignore = ["{key}"].'
-        read = (
-            f'To read it, set fields = {{ {key} = "{key}" }}.'
-            if key in OPTIONAL_FIELDS
-            else suggest_names(key, read_fields)
-        )
+        if key in OPTIONAL_FIELDS:
+            read = f'To read it, set fields = {{ {key} = "{key}" }}.'
+        elif (read := suggest_names(key, read_fields)).startswith("Available"):
+            read += f' If it is one of these under another name, set fields = {{ document = "{key}" }}, for example.'
         raise entry_error(row.location, f"unknown field {one_line(key)[:80]!r}", f"{read} {fix}")
 
 

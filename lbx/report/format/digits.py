@@ -12,11 +12,22 @@ from __future__ import annotations
 
 import math
 
-WHY_NONE = {
-    "one cluster": "one {}", "all alike": "all alike", "all alike in a part": "all alike in a part",
-    "too few clusters": "too few {}s",
-}  # fmt: skip
-"""{method of an interval: reason for a missing interval}."""
+_NO_INTERVAL = {
+    "one cluster": ("one {}", "all questions are on one {}"),
+    "one cluster in a part": ("one {} in a part", "all questions of a part, such as a task, are on one {}"),
+    "all alike": ("all alike", "every {} has the same value"),
+    "all alike in a part": ("all alike in a part", "every {} of a part, such as a task, has the same value"),
+    "too few clusters": ("too few {}s", "an interval needs more {}s"),
+}
+"""{method of an interval: reason for a missing interval, in a few words and as a clause}."""
+
+
+def why_no_interval(method: str | None, cluster_by: str | None, clusters: int | None) -> tuple[str, str] | None:
+    """Reason for a missing interval, in a few words and as a clause, or None if the method gives none."""
+    if method == "one cluster" and (clusters or 1) > 1:
+        method = "one cluster in a part"
+    reason = _NO_INTERVAL.get(method or "")
+    return reason and (reason[0].format(cluster_by or "document"), reason[1].format(cluster_by or "document"))
 
 
 def interval_decimals(half: float, most: int = 2) -> int:
@@ -56,7 +67,8 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
     high: float | None,
     method: str | None,
     scale: float,
-    cluster_by: str = "document",
+    cluster_by: str | None = None,
+    clusters: int | None = None,
     *,
     most: int = 2,
 ) -> str:
@@ -69,15 +81,15 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
         method: method of the interval, or the reason why there is none.
         scale: factor for the score and the ends: 100 to show values in 0..1 as percents, or 1 for official numbers.
             These may be rounded, so that a symmetric interval may not be centred on them.
-        cluster_by: noun for a cluster, for the method "one cluster".
+        cluster_by, clusters: noun for a cluster, and their number, for the method "one cluster".
         most: maximum number of decimals, 4 for numbers in 0..1.
     """
     if value is None or not math.isfinite(value):
         return "-"
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        why = WHY_NONE.get(method or "", "").format(cluster_by)
+        why = why_no_interval(method, cluster_by, clusters)
         text = f"{scale * value:.2f}" if scale != 1 else _shortest(value, most)
-        return f"{text} ({why})" if why else text
+        return f"{text} ({why[0]})" if why else text
     own_decimals = most if scale != 1 else _decimals(value)
     rounded = 0.0 if scale != 1 else 0.5 * 10.0**-own_decimals
     value, low, high = scale * value, scale * low, scale * high

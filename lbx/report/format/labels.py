@@ -8,6 +8,7 @@ them, or else the name of the run. Labels are unique within a table.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -61,7 +62,8 @@ def labels(runs: Iterable[Row]) -> dict[str, str]:
 
 
 def _mode(run: Row) -> str | None:
-    return ": ".join(filter(None, (run.get("mode"), run.get("rubric")))) or None
+    mode = re.sub(r" judge$", ", judge", run.get("mode") or "")  # "no chat template judge"
+    return ": ".join(filter(None, (mode, run.get("rubric")))) or None
 
 
 def _distinguishing_words(runs: Sequence[Row]) -> dict[str, list[str]]:

@@ -35,7 +35,16 @@ def markdown(sheet: Sheet) -> str:
         ]
         lines = [head, rule, *body]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
-    return "\n\n".join([*parts, *(_escape(one_line(note)) for note in sheet.notes)]) + "\n"
+    return "\n\n".join([*parts, *(_escape_note(one_line(note)) for note in sheet.notes)]) + "\n"
+
+
+def _escape_note(note: str) -> str:
+    """Escape a note like a cell, but keep its code between grave accents, such as a command."""
+    parts = re.split("(`[^`]+`)", note)
+    texts = [_escape(text) for text in parts[::2]]
+    if any("`" in text for text in texts):
+        return _escape(note)
+    return "".join(text + code for text, code in itertools.zip_longest(texts, parts[1::2], fillvalue=""))
 
 
 def _escape(cell: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,17 @@ from lbx.base.number import INTERVAL_COLUMNS
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
 from lbx.report.format.digits import (
-    WHY_NONE,
     interval_decimals,
     number,
     quantity,
     quantity_with_interval,
+    why_no_interval,
     with_interval,
 )
 from lbx.report.format.labels import LABELS
-from lbx.report.format.sheets import BLOCKS, Cells, Sheet
+from lbx.report.format.sheets import SHADES, Cells, Sheet
 from lbx.results import Table
-from lbx.results.rows import BOUND_COLUMNS
+from lbx.results.rows import BOUND_COLUMNS, PROMPT_TOKENS
 
 if TYPE_CHECKING:
     from lbx.report.report import Report
@@ -38,14 +38,16 @@ _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }
 _MOST_NAMED_RUNS = 3
+SCRIPTED = "scripted"
+BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes, because it has no tokenizer."
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _LABEL_PARTS = ("mode", "differs_in")
 """Columns that labels of runs include if needed to distinguish runs."""
 
 
-def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
-    """Format the rows of a report as a sheet. ``curves`` adds a sparkline to pivots by length."""
+def sheet(view: Report, table: Table) -> Sheet:
+    """Format the rows of a report as a sheet."""
     if not table.rows:
         return Sheet(view.title, view.columns, [], [view.empty])
     full_table, table = table, informative_rows(view, table)
@@ -53,10 +55,11 @@ def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
     if not table.rows:
         return Sheet(view.title, view.columns, [], unknown)
     columns, rows = cells(view, table)
-    notes = [*interval_notes(table), *(view.notes(table) if view.notes else ()), *unknown]
-    if curves and view.pivot and view.pivot[0] == "length_up_to":
-        curve_texts = _curves(view, table.dicts())
-        columns, rows = [*columns, Column("curve", "curve", "curve")], [[*row, curve_texts.pop(0)] for row in rows]
+    missing_intervals = missing_interval_notes(table, [*view.columns, *(view.pivot or ())[1:]])
+    notes = [*interval_notes(table), *missing_intervals, *(view.notes(table) if view.notes else ()), *unknown]
+    notes += [*_byte_notes(view, table), *_zero_notes(view, table)]
+    if any(c.never_zero for c in view.columns) and not any(c.never_zero for c in columns):
+        return Sheet(view.title, view.columns, [], notes)
     return Sheet(view.title, columns, rows, notes)
 
 
@@ -87,6 +90,28 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
     return notes
 
 
+def _byte_notes(view: Report, table: Table) -> list[str]:
+    """Explain the unit of runs without a tokenizer, if their tokens are shown."""
+    rows = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
+    in_columns = any("token" in column.name or "longest_prompt" in column.name for column in view.columns)
+    return [BYTES_NOTE] if rows and (in_columns or any(row.get("length_unit") == PROMPT_TOKENS for row in rows)) else []
+
+
+def _zero_notes(view: Report, table: Table) -> list[str]:
+    """Write notes on columns that are 0 everywhere, with the number of answers of known status."""
+    headings: dict[int, list[str]] = {}
+    rows = table.dicts()
+    for column in view.columns:
+        values = [row[column.name] for row in rows if row.get(column.name) is not None]
+        if column.never_zero and values and not any(values):
+            n_answers = sum(row["n"] for row in rows if row[column.name] is not None)
+            headings.setdefault(n_answers, []).append(column.heading)
+    return [
+        f"None in {n_answers:,} {'answer' if n_answers == 1 else 'answers'}: {', '.join(names)}."
+        for n_answers, names in headings.items()
+    ]
+
+
 def interval_notes(table: Table) -> list[str]:
     """Write notes on the intervals in the rows of a table."""
     if "low" not in table.columns:
@@ -104,13 +129,37 @@ def interval_notes(table: Table) -> list[str]:
     return notes
 
 
+def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]:
+    """Explain the words beside scores without an interval, such as "one document", once for each reason."""
+    reasons: dict[tuple[str, str], None] = {}
+    for column in columns:
+        for row in (
+            table.dicts() if (column.interval and column.kind != "quantity") or column.kind == "coefficient" else ()
+        ):
+            low, _, *why = _interval_fields(row, column)
+            if row.get(column.name) is not None and low is None and (reason := why_no_interval(*why)):
+                reasons[reason] = None
+    return [f"{words.capitalize()}: {clause}, so there is no interval." for words, clause in reasons]
+
+
+def _interval_fields(row: Mapping[str, Any], column: Column) -> list[Any]:
+    """Ends of an interval, its method, and the noun and the number of its clusters."""
+    clusters = None if column.kind == "coefficient" else row.get("clusters")  # of an alpha: all, also without pairs
+    return [*(row.get(column.interval_prefix + name) for name in BOUND_COLUMNS), clusters]
+
+
 def cells(view: Report, table: Table) -> Cells:
     """Format the rows of a report as cells, in the order of the report's columns."""
     rows = table.dicts()
     present = [c for c in view.columns if c.name in table.columns]  # --no-interval omits some
     label_parts = _LABEL_PARTS if "label" in table.columns and any(c.name == "model" for c in present) else ()
     present = [c for c in present if c.name not in label_parts]
-    columns = [c for c in present if not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows)]
+    columns = [
+        c
+        for c in present
+        if (not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows))
+        and (not c.never_zero or any(row[c.name] for row in rows))
+    ]
     if view.pivot is None:
         return columns, [[cell_text(row, c) for c in columns] for row in rows]
     value_column = view.pivot[1]
@@ -144,18 +193,12 @@ def _pivot_rows(
     return values, list(lines.values())
 
 
-def _curves(view: Report, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    values, lines = _pivot_rows(view, rows)
-    known_values = [value for value in values if value is not None]
-    return [spark([line[value]["score"] if value in line else None for value in known_values]) for line in lines]
-
-
-def spark(values: Sequence[float | None]) -> str:
-    """Draw a sparkline in eight heights, from 0 to the largest value, with gaps for unknown values."""
-    top = max((value for value in values if value is not None and math.isfinite(value)), default=0.0) or 1.0
-    return "".join(
-        " " if value is None or not math.isfinite(value) else BLOCKS[max(0, round(7 * value / top))] for value in values
-    )
+def shade(score: float | None) -> str:
+    """Format a score in 0..1 as percent for a column of the kind "shade", "-" if it is unknown."""
+    if score is None or not math.isfinite(score):
+        return "-"
+    level = min(len(SHADES) - 1, max(0, int(len(SHADES) * score)))
+    return f"{SHADES[level]} {100 * score:3.0f}"
 
 
 def _heading(value: object) -> str:
@@ -172,11 +215,11 @@ def without_intervals(view: Report, table: Table) -> Table:
     return Table([table.columns[at] for at in remaining], [tuple(row[at] for at in remaining) for row in table.rows])
 
 
-def _coefficient(value: float, low: float | None, high: float | None, method: str | None) -> str:
+def _coefficient(value: float, low: float | None, high: float | None, *why: Any) -> str:
     if low is not None and high is not None:
         return f"{value:.2f} [{low:.2f}, {high:.2f}]"
-    why = WHY_NONE.get(method or "", "").format("document")
-    return f"{value:.2f} ({why})" if why else f"{value:.2f}"
+    reason = why_no_interval(*why)
+    return f"{value:.2f} ({reason[0]})" if reason else f"{value:.2f}"
 
 
 def cell_text(row: Mapping[str, Any], column: Column) -> str:
@@ -185,15 +228,14 @@ def cell_text(row: Mapping[str, Any], column: Column) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing
     if column.kind == "coefficient":
-        return _coefficient(value, *(row.get(column.interval_prefix + name) for name in ("low", "high", "method")))
+        return _coefficient(value, *_interval_fields(row, column))
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
-        low, high, method, cluster_by = (row.get(column.interval_prefix + name) for name in BOUND_COLUMNS)
+        low, high, method, cluster_by, clusters = _interval_fields(row, column)
         if column.kind == "quantity":
             return quantity_with_interval(value, low, high)
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
-        cluster = (cluster_by or "document") + (" in a part" if (row.get("clusters") or 1) > 1 else "")
-        return with_interval(value, low, high, method, scale, cluster, most=most)
+        return with_interval(value, low, high, method, scale, cluster_by, clusters, most=most)
     if column.digits_of is not None:
         low, high = (row.get(column.digits_of + name) for name in ("low", "high"))
         if low is not None and high is not None:

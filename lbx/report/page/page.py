@@ -17,7 +17,7 @@ from pathlib import PurePath
 
 from lbx.base.version import __version__
 from lbx.base.visible import as_command, one_line
-from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS, figures
+from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
 from lbx.report.page import answer_data
@@ -26,7 +26,6 @@ from lbx.report.page.html import (
     Html,
     Note,
     Section,
-    drawings,
     html,
     part,
     render,
@@ -127,26 +126,28 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
-    # The first section has some curves, and all scores with shades, like the map of many runs by tasks.
-    shown = {"first section", *(["few runs"] if len(source.runs) > MOST_RUNS else [])}
+    # The first section has all scores with shades, like the map of many runs by tasks.
+    is_shown = {"section": True, "few runs": len(source.runs) <= MOST_RUNS}
+    places = _places()
     of_reports = (
-        report_section(source, name, has_figures=has_figures and place.figures not in shown)
-        for name, place in _places().items()
+        report_section(source, name, has_figures=has_figures and is_shown[place.figures])
+        for name, place in places.items()
     )
     candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
-    sections = _with_each_note_once([section for section in candidates if section])
-    return [_first_section(source), *(replace(section, is_collapsible=True) for section in sections)]
+    sections = [
+        replace(section, is_collapsible=not (section.name in places and places[section.name].is_open))
+        for section in _with_each_note_once([section for section in candidates if section])
+    ]
+    return [_first_section(source), *sorted(sections, key=lambda section: section.is_collapsible)]
 
 
 def _first_section(source: PageSource) -> Section:
     """Build the first section: leaders, all scores, remarkable results."""
     sentences, points = list(leading_sentences(source)), remarks(source)
-    first_figures = [name for name, place in _places().items() if place.figures == "first section"]
-    curves = drawings(figure for name in first_figures for figure in figures(source, name))
     parts = [
         *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
         scoreboard_part(source),
-        part("overview", [*points, *sentences[_MOST_LEADERS:]], _MOST_REMARKS, curves),
+        part("remarks", "findings", "Findings", [*points, *sentences[_MOST_LEADERS:]], _MOST_REMARKS),
     ]
     return Section("scores", "Scores", list(filter(None, parts)))
 
@@ -187,8 +188,7 @@ def _page(
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
     """Group sections for the list of contents. Sections outside of all groups follow."""
     by_name = {section.name: section for section in sections}
-    # The report whose figures are in the first section is first in its group.
-    places = sorted(_places().items(), key=lambda item: item[1].figures != "first section")
+    places = sorted(_places().items(), key=lambda item: not item[1].is_open)
     names_of = {
         group: [*(name for name, place in places if place.group == group), *names] for group, names in _GROUPS.items()
     }

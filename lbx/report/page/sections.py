@@ -14,7 +14,9 @@ from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
 from lbx.report.draw.svg import run_class
+from lbx.report.format.digits import short_length
 from lbx.report.format.labels import LABELS
+from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import informative_rows, sheet
 from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
@@ -22,6 +24,7 @@ from lbx.report.page.source import PageSource
 from lbx.report.report import Report
 from lbx.report.reports import NAMES, REPORTS, load_report
 from lbx.report.rows.board import BOARDS, board_mark
+from lbx.report.rows.effective_context import Strip, StripRow, notes_on_strips, strips
 from lbx.report.rows.paper import PAPER, average_numbers, doubts, has_paper, read_paper
 from lbx.results import Table
 
@@ -51,6 +54,8 @@ def _board(source: PageSource, name: str, board_table: Table) -> list[Html]:
         for mark, cells in zip(marks, board_sheet.rows, strict=True)
     ]
     title, unit = _title_and_unit(name)
+    if not _has_numbers(board_sheet):
+        return [tag("h3", title), quiet(f"No numbers in {len(board_sheet.rows):,} rows.")]
     table_html = table(
         title,
         board_sheet.columns,
@@ -90,7 +95,7 @@ def report_section(
             raise
         remedy = str(exc).removeprefix(exc.cause).strip()
         return Section(name, _title(name), [tag("p", truncate_text(exc.cause, _LONGEST_REASON)), tag("p", remedy)])
-    if not has_figures:
+    if not has_figures and not (report.page and report.page.layout == "strips"):
         return Section(name, _title(name), list(_tables(source, name)))
     return _LAYOUTS[report.page.layout if report.page else "plain"](source, name)
 
@@ -136,7 +141,9 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     view = replace(REPORTS[name], columns=[c for c in REPORTS[name].columns if c.name not in without])
     report_sheet, report_table = sheet(view, report_table), informative_rows(view, report_table)
     if not report_sheet.rows:
-        return _notes(report_sheet.notes)
+        return [quiet(f"{title}: {note[:1].lower()}{note[1:]}") for note in report_sheet.notes]
+    if not _has_numbers(report_sheet):
+        return [quiet(f"{title}: no numbers in {len(report_sheet.rows):,} rows.")]
     marks = _row_marks(source, view, report_table, len(report_sheet.rows))
     label_columns = [
         (at, column.name) for at, column in enumerate(report_sheet.columns) if column.name in (*LABELS, "model")
@@ -156,6 +163,11 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         benchmark=str(rows[0]["benchmark"]) if has_links else None,
     )
     return [table_html, *_notes(report_sheet.notes)]
+
+
+def _has_numbers(report_sheet: Sheet) -> bool:
+    indices = [at for at, column in enumerate(report_sheet.columns) if column.kind != "text"]
+    return not indices or any(row[at] not in ("", "-") for row in report_sheet.rows for at in indices)
 
 
 def _with_mark(source: PageSource, text: str, mark: int | None) -> str:
@@ -237,11 +249,52 @@ def _figures_first(source: PageSource, name: str) -> Section:
     return Section(name, _title(name), parts)
 
 
+def _strips(source: PageSource, name: str) -> Section:
+    """Build the section of runs by lengths, with the tints of one scale from 0 to 100."""
+    rows = source.rows(name)
+    tables = [_strip(source, strip) for strip in strips(rows)]
+    signs = {"few": "Hatched", "cut": "Hatched", "end": "Thick line"}
+    notes = [*notes_on_strips(rows, signs=signs), *(note for strip in strips(rows) for note in strip.notes())]
+    first, *others = notes
+    more = [tag("details", tag("summary", "Rules and tasks"), *map(quiet, others))] if others else []
+    return Section(name, _title(name), [Html(f'<div class="charts">{"".join(tables)}</div>'), quiet(first), *more])
+
+
+def _strip(source: PageSource, strip: Strip) -> Html:
+    body = []
+    for row in strip.rows:
+        mark = source.mark(row.key)
+        cells = [tag("th", row.name if mark is None else run_name(mark, source.labels[mark]), scope="row")]
+        cells += [_strip_cell(row, length) for length in strip.lengths]
+        cells.append(tag("td", row.line["works_to"], class_="t", title=row.line["why"] or ""))
+        if strip.has_certainty:
+            cells += [tag("td", row.length(column), class_="t") for column in ("kept_to", "lost_from")]
+        body.append((run_class(mark), cells))
+    ends = ["works to", *(["retained to (95%)", "lost from (95%)"] if strip.has_certainty else [])]
+    return part("strip", strip.title, list(map(short_length, strip.lengths)), ends, body, strip.counts())
+
+
+def _strip_cell(row: StripRow, length: int) -> Html:
+    cell = row.cells.get(length)
+    if cell is None or cell["score"] is None:
+        return tag("td", "")
+    score, low, high = 100 * cell["score"], cell.get("low"), cell.get("high")
+    interval = "" if low is None or high is None else f"95% interval [{100 * low:.1f}, {100 * high:.1f}]"
+    count = f"{cell['n']:,} answers" if cell["n"] else ""
+    doubt = {"few": "few answers to a task", "cut": "prompts were cut"}.get(cell["doubt"] or "", "")
+    classes = [f"h{min(SHADES - 1, max(0, int(SHADES * score / 100)))}", *(["hatched"] if doubt else [])]
+    if length == row.line["effective"]:
+        classes.append("end")
+    title = "; ".join(filter(None, (interval, count, doubt)))
+    return tag("td", f"{score:.1f}", class_=" ".join(classes), title=title)
+
+
 _LAYOUTS: Mapping[str, Callable[[PageSource, str], Section]] = {
     "plain": _plain,
     "tables": _tables_first,
     "figures": _figures_first,
     "paper": _paper,
+    "strips": _strips,
     "boards": _board_section,
 }
 """{``PagePlace.layout``: function that builds a section}."""

@@ -473,7 +473,7 @@ def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> lis
         for column, words in chart.columns.items():
             if row[column] is not None:
                 label = f"{name}, {words}" if words else name
-                lines.append((label, Series(label, mark, [Point(row[column], note=row["note"] or "")])))
+                lines.append((label, Series(label, mark, [_point(row, column, 1.0)])))
     about = f"{len(rows)} models, {chart.about}."
     return [(chart.title, dots(chart.title, about, lines))] if lines else []
 

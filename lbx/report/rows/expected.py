@@ -9,6 +9,7 @@ from typing import Any
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.number import key_of
+from lbx.report.format.digits import why_no_interval
 from lbx.report.format.labels import number_label
 from lbx.report.query import ReportQuery
 from lbx.report.report import Report
@@ -22,13 +23,6 @@ COLUMNS = (
     "why", "source",
 )  # fmt: skip
 
-_NO_INTERVAL = {
-    "one cluster": "all questions are on one document",
-    "all alike": "all samples score alike",
-    "all alike in a part": "all samples of a part score alike",
-    None: "the score has no interval",
-}
-_IN_A_PART = "all questions of a part are on one document"
 # Numbers of papers, and those without an official number, which the view omits.
 _OWN = f"""
     SELECT * FROM ({PAPER_NUMBERS})
@@ -146,10 +140,8 @@ def verdict(
     if abs(value - published_score.value) <= half:
         return AGREES, "equal as printed"
     if low is None or high is None:
-        why = _NO_INTERVAL.get(number.get("method"), _NO_INTERVAL[None])
-        return CANNOT_TELL, _IN_A_PART if number.get("method") == "one cluster" and (
-            number.get("clusters") or 1
-        ) > 1 else why
+        reason = why_no_interval(*(number.get(name) for name in ("method", "cluster_by", "clusters")))
+        return CANNOT_TELL, reason[1] if reason else "the score has no interval"
     if published_score.value + half < low or published_score.value - half > high:
         return DIFFERS, None
     if published_score.unit > high - low:

@@ -20,7 +20,7 @@ from lbx.benchmarks.registry import BENCHMARKS, CustomBenchmark
 from lbx.opinions import result_rows
 from lbx.report.format.labels import number_label
 from lbx.report.format.sheets import Sheet
-from lbx.report.format.table_cells import cell_text, interval_notes
+from lbx.report.format.table_cells import cell_text, interval_notes, missing_interval_notes
 from lbx.report.query import PUBLISHED, ReportQuery
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows import reference
@@ -203,14 +203,10 @@ def sheets(table: Table, further: Sequence[str] = ()) -> list[Sheet]:
     for row in rows:
         tables[row["benchmark"], row["table"]].append(row)
     paper_sheets = [_sheet(_title(*key), rows) for key, rows in tables.items()]
-    return (
-        [
-            *paper_sheets[:-1],
-            replace(paper_sheets[-1], notes=[*paper_sheets[-1].notes, *interval_notes(table), *further]),
-        ]
-        if paper_sheets
-        else []
-    )
+    if not paper_sheets:
+        return []
+    notes = [*paper_sheets[-1].notes, *interval_notes(table), *missing_interval_notes(table, [_NUMBER]), *further]
+    return [*paper_sheets[:-1], replace(paper_sheets[-1], notes=notes)]
 
 
 def _title(benchmark: str, table: str) -> str:

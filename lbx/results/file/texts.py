@@ -73,7 +73,11 @@ FACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
 _LABEL = r"[^\s\p{Cc}]+"
 _NAME = rf"({_LABEL}( {_LABEL}){{0,7}})?"
 _NAMES = f"{_NAME}( vs {_NAME})?"
-_BASIS = rf"a rule of thumb|a calibration of \d+ s|session \d+ of {_NAME}( and \d+ earlier)?"
+_CAVEATS = (
+    r"(, whose prompts had at most [\d,]+ tokens)?"
+    r"(, an upper bound with every answer( of \d+ of \d+ tasks)? at its limit)?"
+)
+_BASIS = rf"(a rule of thumb|a calibration of [\d.]+ (s|min)|session \d+ of {_NAME}( and \d+ earlier)?){_CAVEATS}"
 _HASH = "[0-9A-Za-z]{0,64}"
 _HASHES = r'\{("\w{1,40}":"[0-9a-f]{64}",?)*\}'
 _MARKS = r"\[(\w{1,40}(, \w{1,40}){0,7})?\]"

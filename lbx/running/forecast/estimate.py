@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from lbx.base.phases import phases
 from lbx.base.records import Completion, Request
+from lbx.base.units import format_duration
 from lbx.engine.batching import complete_all
 from lbx.engine.model import NEVER_EXTENDS, Backend, BulkExtension, LocalBackend, SequenceExtension, SequenceMemory
 from lbx.engine.prefix import Admission, AnswerLengths, DecodeCapacity, decode_capacity
@@ -370,7 +371,7 @@ def calibrate(
     measured = _time_passes(memory, tokens, plan.total.longest, clock, batch_size=together)
     costs = measured.costs(memory.traits.cheap_cells)
     answers = _try_answers(backend, plan, costs, batching=batching, clock=clock)
-    return replace(costs, answers=answers, basis=f"a calibration of {clock.elapsed_s():.0f} s")
+    return replace(costs, answers=answers, basis=f"a calibration of {format_duration(clock.elapsed_s())}")
 
 
 class _TimeIsUpError(Exception):

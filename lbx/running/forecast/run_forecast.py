@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import SubprocessError, find_tool, run_tool
-from lbx.base.records import SampleKey
+from lbx.base.records import CountedIn, SampleKey
 from lbx.base.resources import available_memory, visible_gpus
 from lbx.base.units import format_count, format_duration, format_size
 from lbx.engine.model import NO_LIMIT, BackendInfo
@@ -180,7 +180,7 @@ class Forecast:
 
     Attributes:
         time: estimated time, or None if the model's speed is unknown.
-        in_characters: whether token counts are numbers of characters, because the model has no tokenizer here.
+        counted_in: see ``BackendInfo``.
         sharing_problem: reason why prompts share no computation, as a clause, or None if prompts share prefixes.
         dtype: number format of the computation, if the backend offers a choice.
         questions: number of samples and documents of each task.
@@ -190,7 +190,7 @@ class Forecast:
     memory: MemoryFit
     time: TimeEstimate | None
     counting_s: float
-    in_characters: bool = False
+    counted_in: CountedIn = "tokens"
     sharing_problem: str | None = None
     model: str = ""
     backend: str = ""
@@ -212,7 +212,7 @@ class Forecast:
             "memory": self.memory.to_json(),
             "time": None if self.time is None else self.time.to_json(),
             "counting_s": self.counting_s,
-            "in_characters": self.in_characters,
+            "counted_in": self.counted_in,
             "not_shared": self.sharing_problem,
             "model": self.model,
             "backend": self.backend,
@@ -274,7 +274,7 @@ def make_forecast(
         memory_fit(info, free, workers=workers, cells=capacity.copied_cells if capacity else 0),
         time,
         plan.seconds,
-        in_characters=not info.counts_tokens,
+        counted_in=info.counted_in,
         sharing_problem=reason_not_shared(work.backend, batching=batching) if computing else None,
         model=info.model,
         backend=info.name,
@@ -286,10 +286,9 @@ def summary_lines(forecast: Forecast) -> list[str]:
     total, memory, time = forecast.total, forecast.memory, forecast.time
     if not total.samples:
         return ["All prompts already have answers."]
-    tokens = "characters" if forecast.in_characters else "tokens"
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [
-        f"{format_count(total.samples, 'prompt')}, {total.prompt_tokens:,} {tokens} in all, "
+        f"{format_count(total.samples, 'prompt')}, {total.prompt_tokens:,} {forecast.counted_in} in all, "
         f"{total.distinct_tokens:,} of them distinct ({total.shared_factor:.1f} times shared); "
         f"{', '.join(spoilt) or 'none truncated'}"
     ]

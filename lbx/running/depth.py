@@ -1,0 +1,514 @@
+"""Difference of models' next-token distributions by position in long texts (``lbx parity --depth``).
+
+Only one model is in memory at a time. The reference model reads every text, and its distributions are kept on disk:
+the likeliest tokens of each position, until the others have together at most ``REST_MASS``, and the mass of the
+others. Each candidate then reads the same token ids. Of every ``AUDIT_STEP``-th position the whole distribution is
+kept, which measures the error of the Kullback-Leibler divergence that is computed from the likeliest tokens alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lbx.base.errors import BackendError, UsageError
+from lbx.engine.model import Backend, BackendInfo, TextBackend
+from lbx.statistics.estimates import t_quantile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lbx.engine.model import Logits
+
+FIRST_BIN = 1024
+"""Size of the first bin of positions, in tokens. Each further bin ends at twice the position."""
+REST_MASS = 1e-4
+"""Largest probability of all tokens of a position that are not stored one by one."""
+AUDIT_STEP = 127
+"""Number of positions between two stored whole distributions; odd, so that they fall on all places of a pass."""
+MIN_TEXTS = 6
+"""Smallest number of texts with an interval."""
+_THRESHOLDS = (3e-5, 1e-5, 4e-6, 2e-6, 1e-6, 5e-7, 2e-7, 1e-7, 3e-8, 1e-8)
+"""Probabilities from which a position's tokens are stored: the first that leaves at most ``REST_MASS``, or all."""
+_LEAST_MASS = 1e-12
+
+DepthProgress = Callable[[str, int, int], None]
+"""Callback for progress: model name, number of read tokens, number of tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthText:
+    """Text that all models read.
+
+    Attributes:
+        name: name in results, such as a sample's key.
+        max_tokens: number of tokens to read at most, or 0 for as many as the reference's context window has.
+    """
+
+    name: str
+    text: str
+    max_tokens: int = 0
+
+    def token_ids(self, backend: Backend) -> list[int]:
+        """Token ids of the text as a prompt without a chat template, with the BOS token of the model."""
+        tokenizer = backend.tokenizer
+        return [*tokenizer.prefix_ids, *tokenizer.encode(self.text, special=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class BinParity:
+    """Comparison of two models on one text's positions in a bin.
+
+    Attributes:
+        start, stop: the bin's positions are ``start`` to ``stop`` - 1, counted from 0.
+        positions: number of compared positions, all but the last of a text's.
+        kl: mean Kullback-Leibler divergence of the candidate from the reference, in nats.
+        kl_p99, kl_max: 99th percentile and maximum of the divergence.
+        same_top: share of positions with the same likeliest token.
+        log_prob_reference, log_prob: mean log probability that each model gives the text's next token, in nats.
+    """
+
+    text: str
+    start: int
+    stop: int
+    positions: int
+    kl: float
+    kl_p99: float
+    kl_max: float
+    same_top: float
+    log_prob_reference: float
+    log_prob: float
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the text has at least half of the bin's positions."""
+        return 2 * self.positions >= self.stop - self.start
+
+
+class ReadingSpeed(NamedTuple):
+    """Number of tokens that a model read, and the seconds of reading, without the comparison."""
+
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateDepth:
+    """Comparison of a candidate with the reference over all texts.
+
+    Attributes:
+        audited_positions: number of positions whose divergence was also computed from whole distributions.
+        kl_error: mean error of the divergence at these positions, in nats.
+        max_kl_error: largest error.
+    """
+
+    info: BackendInfo
+    bins: tuple[BinParity, ...]
+    speed: ReadingSpeed
+    audited_positions: int
+    kl_error: float
+    max_kl_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Comparison of candidates with a reference.
+
+    Attributes:
+        stored_bytes: size of the reference's distributions on disk.
+    """
+
+    reference: BackendInfo
+    speed: ReadingSpeed
+    stored_bytes: int
+    candidates: tuple[CandidateDepth, ...]
+
+
+def position_bins(tokens: int) -> list[tuple[int, int]]:
+    """Bins of positions, (start, stop), for a text of ``tokens`` tokens: 0 to 1,024, to 2,048, to 4,096 and so on."""
+    bins, start, stop = [], 0, FIRST_BIN
+    while start < tokens:
+        bins.append((start, stop))
+        start, stop = stop, 2 * stop
+    return bins
+
+
+def compare_by_depth(
+    texts: Sequence[DepthText],
+    load_reference: Callable[[], Backend],
+    load_candidates: Sequence[Callable[[], Backend]],
+    *,
+    folder: Path,
+    chunk: int = 0,
+    progress: DepthProgress = lambda _name, _done, _total: None,
+) -> Depth:
+    """Compare candidates with a reference on texts. Each model is loaded after the previous one is closed.
+
+    Args:
+        folder: folder for the reference's distributions.
+        chunk: number of tokens of a pass; 0: the reference chooses (``text_chunk``).
+
+    Raises:
+        UsageError: no text fills a bin, or a candidate has another vocabulary.
+        BackendError: a model cannot be loaded, failed, or does not return logits.
+        OSError: the folder's disk is full.
+    """
+    ids: list[list[int]] = []
+    with _LoadedModel(load_reference) as reference:
+        info = reference.info
+        ids = [text.token_ids(reference)[: text.max_tokens or info.context_window] for text in texts]
+        _check_lengths(ids, info)
+        total, done, seconds = sum(map(len, ids)), 0, 0.0
+        paths = [folder / f"{number}.distributions" for number in range(len(texts))]
+        for path, tokens in zip(paths, ids, strict=True):
+            with path.open("wb") as file:
+                for start, logits, elapsed in _read_text(reference, tokens, chunk):
+                    seconds += elapsed
+                    for values in _Distributions.of_logits(logits, tokens, start):
+                        np.save(file, values)
+                    done, chunk = done + len(logits), chunk or len(logits)
+                    progress(info.model, done, total)
+    speed = ReadingSpeed(total, seconds)
+    stored = sum(path.stat().st_size for path in paths)
+    candidates = []
+    for load in load_candidates:
+        with _LoadedModel(load) as candidate:
+            _check_vocabulary(candidate, info, texts, ids)
+            readings = list(zip([text.name for text in texts], ids, paths, strict=True))
+            candidates.append(_compare_candidate(candidate, readings, chunk, progress))
+    return Depth(info, speed, stored, tuple(candidates))
+
+
+class _LoadedModel:
+    """Context manager that loads a model and closes the model at the end."""
+
+    def __init__(self, load: Callable[[], Backend]) -> None:
+        self._load = load
+
+    def __enter__(self) -> Backend:
+        self._backend = self._load()
+        return self._backend
+
+    def __exit__(self, *_: object) -> None:
+        self._backend.close()
+        del self._backend
+        gc.collect()
+
+
+def _check_lengths(ids: Sequence[Sequence[int]], info: BackendInfo) -> None:
+    longest = max(map(len, ids), default=0)
+    if 2 * (longest - 1) < FIRST_BIN:
+        raise UsageError(
+            f"The longest text has {longest:,} tokens, less than half of the first bin of {FIRST_BIN:,}.",
+            fix="Give longer texts.",
+        )
+    if longest > info.context_window:
+        raise UsageError(
+            f"A text has {longest:,} tokens, more than the context window of {info.model}, {info.context_window:,}.",
+            fix="Read less of each text with --length, or raise context_window in the model card.",
+        )
+
+
+def _check_vocabulary(
+    candidate: Backend, reference: BackendInfo, texts: Sequence[DepthText], ids: Sequence[Sequence[int]]
+) -> None:
+    name = candidate.info.model
+    if max(map(len, ids)) > candidate.info.context_window:
+        raise UsageError(
+            f"A text has more tokens than the context window of {name}, {candidate.info.context_window:,}.",
+            fix="Read less of each text with --length, or raise context_window in the model card.",
+        )
+    if any(text.token_ids(candidate)[: len(tokens)] != [*tokens] for text, tokens in zip(texts, ids, strict=True)):
+        raise UsageError(
+            f"{name} and {reference.model} turn the texts into different token ids, so their distributions cannot be "
+            "compared.",
+            fix="Compare two formats of one model, or compare the answers of both: leave out --depth.",
+        )
+
+
+def _read_text(backend: Backend, tokens: Sequence[int], chunk: int) -> Iterator[tuple[int, Logits, float]]:
+    """Yield (position of the first token, logits, seconds) of each pass over a text."""
+    if not isinstance(backend, TextBackend):
+        raise BackendError(
+            f"The backend {backend.info.name} of {backend.info.model} does not return logits within a text.",
+            fix="Use a model on llama.cpp or transformers.",
+        )
+    start, clock = 0, time.monotonic()
+    for logits in backend.text_logits(tokens, chunk):
+        yield start, logits, time.monotonic() - clock
+        start, clock = start + len(logits), time.monotonic()
+
+
+class _Distributions(NamedTuple):
+    """Distributions of the next token at successive positions, compressed.
+
+    Attributes:
+        counts: number of stored tokens of each position.
+        ids, log_probs: stored tokens of all positions, position by position, and their log probabilities.
+        rest_mass: probability of the other tokens.
+        next_log_probs: log probability of the text's next token, or NaN after the last one.
+        top: likeliest token.
+        audit_indices: indices of the positions with whole distributions.
+        whole_log_probs: log probabilities of all tokens there, shape (positions, vocabulary).
+    """
+
+    counts: NDArray[np.int32]
+    ids: NDArray[np.int32]
+    log_probs: NDArray[np.float32]
+    rest_mass: NDArray[np.float64]
+    next_log_probs: NDArray[np.float64]
+    top: NDArray[np.int32]
+    audit_indices: NDArray[np.int32]
+    whole_log_probs: NDArray[np.float32]
+
+    @classmethod
+    def of_logits(cls, logits: Logits, tokens: Sequence[int], start: int) -> _Distributions:
+        """Compress the distributions after ``tokens[start:]``. ``logits``: shape (positions, vocabulary)."""
+        probs, normaliser = _softmax(logits)
+        bounds, rest = np.zeros(len(logits), np.float32), np.ones(len(logits))
+        for threshold in _THRESHOLDS:
+            rows = np.flatnonzero(rest > REST_MASS)
+            bounds[rows] = threshold
+            rest[rows] = np.sum(probs[rows], axis=1, dtype=np.float64, where=probs[rows] < threshold)
+        everything = rest > REST_MASS
+        bounds[everything], rest[everything] = 0, 0
+        rows, ids = np.nonzero(probs >= bounds[:, None])
+        audited = np.flatnonzero((start + np.arange(len(logits))) % AUDIT_STEP == 0)
+        return cls(
+            np.bincount(rows, minlength=len(logits)).astype(np.int32),
+            ids.astype(np.int32),
+            (logits[rows, ids] - normaliser[rows]).astype(np.float32),
+            rest,
+            _next_log_probs(logits, normaliser, tokens, start),
+            logits.argmax(axis=1).astype(np.int32),
+            audited.astype(np.int32),
+            (logits[audited] - normaliser[audited, None]).astype(np.float32),
+        )
+
+    @classmethod
+    def load(cls, file: Any) -> _Distributions:
+        return cls(*(np.load(file, allow_pickle=False) for _ in cls._fields))
+
+    def divergences(self, logits: Logits) -> NDArray[np.float64]:
+        """Kullback-Leibler divergence of a candidate's logits from these distributions, in nats, by position.
+
+        The tokens that are not stored count as one, so the divergence is too small by at most their share of it.
+        """
+        normaliser = _softmax(logits)[1]
+        rows = np.repeat(np.arange(len(self.counts)), self.counts)
+        own = self.log_probs.astype(np.float64)
+        mass, is_known = np.exp(own), self.ids < logits.shape[1]  # another model's padded vocabulary may be shorter
+        rest = self.rest_mass + np.bincount(rows[~is_known], mass[~is_known], len(self.counts))
+        rows, own, mass = rows[is_known], own[is_known], mass[is_known]
+        other = logits[rows, self.ids[is_known]] - normaliser[rows]
+        other_rest = np.maximum(1 - np.bincount(rows, np.exp(other), len(self.counts)), _LEAST_MASS)
+        divergence = np.bincount(rows, mass * (own - other), len(self.counts))
+        divergence += rest * (np.log(np.maximum(rest, _LEAST_MASS)) - np.log(other_rest))
+        return np.asarray(np.maximum(divergence, 0))
+
+    def whole_divergences(self, logits: Logits) -> NDArray[np.float64]:
+        """Divergence at the audited positions, from whole distributions."""
+        size = min(logits.shape[1], self.whole_log_probs.shape[1])
+        own = self.whole_log_probs[:, :size].astype(np.float64)
+        other = logits[self.audit_indices].astype(np.float64) - _softmax(logits[self.audit_indices])[1][:, None]
+        return np.asarray(np.maximum(np.sum(np.exp(own) * (own - other[:, :size]), axis=1), 0))
+
+
+def _softmax(logits: Logits) -> tuple[Logits, NDArray[np.float64]]:
+    """Probabilities, and the logarithm of the sum of the exponentials, of each row."""
+    highest = logits.max(axis=1)
+    probs = logits - highest[:, None]
+    np.exp(probs, out=probs)
+    sums = probs.sum(axis=1, dtype=np.float64)
+    probs /= sums[:, None].astype(np.float32)
+    return probs, np.asarray(highest + np.log(sums))
+
+
+def _next_log_probs(
+    logits: Logits, normaliser: NDArray[np.float64], tokens: Sequence[int], start: int
+) -> NDArray[np.float64]:
+    """Log probability of the token after each position, or NaN after the text's last token."""
+    following = np.asarray(tokens[start + 1 : start + 1 + len(logits)])
+    result = np.full(len(logits), np.nan)
+    result[: len(following)] = logits[np.arange(len(following)), following] - normaliser[: len(following)]
+    return result
+
+
+class _Positions(NamedTuple):
+    """Comparison at each of successive positions."""
+
+    divergence: NDArray[np.float64]
+    same_top: NDArray[np.bool_]
+    reference: NDArray[np.float64]
+    candidate: NDArray[np.float64]
+
+
+def _compare_candidate(
+    candidate: Backend,
+    readings: Sequence[tuple[str, Sequence[int], Path]],
+    chunk: int,
+    progress: DepthProgress,
+) -> CandidateDepth:
+    """Compare a candidate with the reference. ``readings``: name, token ids and the reference's file of each text."""
+    total, done, seconds = sum(len(tokens) for _, tokens, _ in readings), 0, 0.0
+    errors: list[NDArray[np.float64]] = []
+    bins: list[BinParity] = []
+    for name, tokens, path in readings:
+        passes = []
+        with path.open("rb") as file:
+            for start, logits, elapsed in _read_text(candidate, tokens, chunk):
+                seconds += elapsed
+                reference = _Distributions.load(file)
+                divergences = reference.divergences(logits)
+                errors.append(np.abs(reference.whole_divergences(logits) - divergences[reference.audit_indices]))
+                passes.append(
+                    _Positions(
+                        divergences,
+                        logits.argmax(axis=1) == reference.top,
+                        reference.next_log_probs,
+                        _next_log_probs(logits, _softmax(logits)[1], tokens, start),
+                    )
+                )
+                done += len(logits)
+                progress(candidate.info.model, done, total)
+        bins += _summarise_bins(name, _Positions(*map(np.concatenate, zip(*passes, strict=True))))
+    error = np.concatenate(errors)
+    return CandidateDepth(
+        candidate.info,
+        tuple(bins),
+        ReadingSpeed(total, seconds),
+        len(error),
+        float(error.mean()) if len(error) else math.nan,
+        float(error.max(initial=0)),
+    )
+
+
+def _summarise_bins(name: str, positions: _Positions) -> Iterator[BinParity]:
+    count = len(positions.divergence) - 1  # no token follows the last one
+    for start, stop in position_bins(count):
+        divergence, same_top, reference, candidate = (values[start : min(stop, count)] for values in positions)
+        yield BinParity(
+            name,
+            start,
+            stop,
+            len(divergence),
+            float(divergence.mean()),
+            float(np.quantile(divergence, 0.99)),
+            float(divergence.max()),
+            float(same_top.mean()),
+            float(reference.mean()),
+            float(candidate.mean()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DepthRow:
+    """Comparison of a candidate with the reference at the positions of a bin, over texts.
+
+    The intervals are 95% intervals of the mean over texts (t), None below ``MIN_TEXTS`` texts.
+
+    Attributes:
+        texts: number of texts that have at least half of the bin.
+        kl, kl_low, kl_high: mean divergence in nats.
+        kl_p99: mean over texts of the 99th percentile.
+        same_top, same_top_low, same_top_high: share of positions with the same likeliest token.
+        perplexity_ratio, perplexity_low, perplexity_high: perplexity of the candidate divided by that of the reference:
+            the exponential of the mean over texts.
+    """
+
+    model: str
+    start: int
+    stop: int
+    texts: int
+    positions: int
+    kl: float
+    kl_low: float | None
+    kl_high: float | None
+    kl_p99: float
+    same_top: float
+    same_top_low: float | None
+    same_top_high: float | None
+    perplexity_ratio: float
+    perplexity_low: float | None
+    perplexity_high: float | None
+
+
+def summarise_by_bin(candidate: CandidateDepth) -> list[DepthRow]:
+    """Summarise a candidate by bin of positions. Bins that no text covers are left out."""
+    bins: dict[tuple[int, int], list[BinParity]] = {}
+    for item in candidate.bins:
+        if item.is_covered:
+            bins.setdefault((item.start, item.stop), []).append(item)
+    return [_summarise(candidate.info.model, start, stop, items) for (start, stop), items in sorted(bins.items())]
+
+
+def _summarise(model: str, start: int, stop: int, items: Sequence[BinParity]) -> DepthRow:
+    kl, kl_ends = _mean(item.kl for item in items)
+    same, same_ends = _mean(item.same_top for item in items)
+    loss, loss_ends = _mean(item.log_prob_reference - item.log_prob for item in items)
+    return DepthRow(
+        model,
+        start,
+        stop,
+        len(items),
+        sum(item.positions for item in items),
+        kl,
+        None if kl_ends is None else max(0.0, kl_ends[0]),
+        None if kl_ends is None else kl_ends[1],
+        float(np.mean([item.kl_p99 for item in items])),
+        same,
+        None if same_ends is None else max(0.0, same_ends[0]),
+        None if same_ends is None else min(1.0, same_ends[1]),
+        math.exp(loss),
+        None if loss_ends is None else math.exp(loss_ends[0]),
+        None if loss_ends is None else math.exp(loss_ends[1]),
+    )
+
+
+def _mean(values: Iterable[float]) -> tuple[float, tuple[float, float] | None]:
+    """Mean, and the 95% interval by the t distribution, or None for fewer than ``MIN_TEXTS`` values."""
+    array = np.array([*values])
+    mean = float(array.mean())
+    if len(array) < MIN_TEXTS:
+        return mean, None
+    half = t_quantile(0.975, len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
+    return mean, (mean - half, mean + half)
+
+
+def depth_json(depth: Depth) -> dict[str, Any]:
+    """Return the comparison as JSON: models, bins over texts, and bins of each text."""
+    return {
+        "reference": _model_json(depth.reference, depth.speed),
+        "stored_bytes": depth.stored_bytes,
+        "candidates": [
+            {
+                **_model_json(candidate.info, candidate.speed),
+                "audited_positions": candidate.audited_positions,
+                "kl_error": candidate.kl_error,
+                "max_kl_error": candidate.max_kl_error,
+                "bins": [asdict(row) for row in summarise_by_bin(candidate)],
+                "texts": [asdict(item) for item in candidate.bins],
+            }
+            for candidate in depth.candidates
+        ],
+    }
+
+
+def _model_json(info: BackendInfo, speed: ReadingSpeed) -> dict[str, Any]:
+    return {
+        "model": info.model,
+        "backend": info.name,
+        "version": info.version,
+        "weights_bytes": info.weights_bytes,
+        "kv_bytes_per_token": info.kv_bytes_per_token,
+        "tokens": speed.tokens,
+        "seconds": speed.seconds,
+        "settings": dict(info.settings),
+    }

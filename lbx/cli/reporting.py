@@ -16,7 +16,7 @@ from lbx.base.outputs import atomic_path, write_file
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
 from lbx.cli.options import ReportFormat
-from lbx.cli.output import answer_json, answer_text, note, require_output_file
+from lbx.cli.output import answer_json, answer_text, note, require_output_file, terminal
 from lbx.cli.read_options import ReportOptions
 from lbx.cli.table_output import check_output, show_sheets
 from lbx.opinions.journal import journal_of, read_journal
@@ -58,6 +58,9 @@ def report(options: ReportOptions) -> None:
     on_a_page = is_overview and output_format is ReportFormat.HTML
     read_reports = overviews.REPORTS_READ if on_a_screen else reports.reports_on_page() if on_a_page else names
     reports.check_options(read_reports, given_options)
+    if view is None and options.tasks and not on_a_screen:
+        takers = reports.reports_with("--tasks")
+        raise UsageError("--tasks selects rows of one report.", fix=f"Name it: {', '.join(takers)}.")
     query = ReportQuery(
         runs=resolve_runs_in(results, options.runs) if results else (),
         models=options.published,
@@ -82,6 +85,8 @@ def report(options: ReportOptions) -> None:
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, query, require_output_file(output, 'Parquet')):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
+        if output is None and terminal():
+            raise UsageError("A page cannot be read on a terminal.", fix="Pass the file to write: -o report.html.")
         answer_text(_page(results, names if view else (), query, options.chars, notice), output)
     elif output_format in _PICTURES:
         _draw(results, names, query, output_format, output)

@@ -76,6 +76,7 @@ class Report:
         empty: Sentence for a report without rows.
         is_informative: Predicate for rows to show to readers. Other rows appear only in formats for programs, and a
             note counts them.
+        omission_notes: Function from these other rows to the sentences on them, in place of that note.
         takes: Options of ``lbx report`` that affect the rows, besides the options of every report.
         reads: Data that the rows are computed from: "numbers" (stored at the end of a run), "coverage" (numbers, and
             the number of samples with an answer or the settings that distinguish runs) or "answers" (and scores).
@@ -111,6 +112,7 @@ class Report:
     notes: Callable[[Table], Sequence[str]] | None = None
     empty: str = "This file has no rows for the report."
     is_informative: Callable[[Mapping[str, Any]], bool] | None = None
+    omission_notes: Callable[[Sequence[Mapping[str, Any]]], Sequence[str]] | None = None
     takes: Collection[str] = ()
     reads: Literal["answers", "numbers", "coverage"] = "answers"
     draw: Callable[[FigureSource], Iterable[Figure]] | None = None

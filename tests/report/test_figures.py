@@ -323,7 +323,8 @@ def test_a_saved_chart_opens_alone(opened: Page, browser: Browser, tmp_path: Pat
     figure = opened.locator("#length_curve figure").first
     figure.hover()
     with opened.expect_download() as download:
-        figure.locator("button.save").click()
+        figure.locator("button.take").click()
+        opened.get_by_role("button", name="Save as SVG").click()
     assert download.value.suggested_filename == "longbench-hotpotqa-prompt-tokens.svg"
     download.value.save_as(tmp_path / "saved.svg")
     with watched(browser) as (open_window, said, asked):

@@ -103,7 +103,7 @@ def test_a_column_of_equal_scores_has_no_shade(tmp_path: Path) -> None:
 
 def test_a_switch_per_group_of_columns_works_without_a_script(tmp_path: Path) -> None:
     section = first_section(results_file(tmp_path / "r.duckdb", tasks=["lcc", "repobench-p"]))
-    switches = re.findall(r'<input type="checkbox" class="(\w+)"( checked)?> ([^<]+)</label>', section)
+    switches = re.findall(r'<input type="checkbox" class="(\w+)" value="[^"]+"( checked)?> ([^<]+)</label>', section)
     assert [(name, bool(checked)) for _, checked, name in switches] == [
         ("95% intervals and places", False),
         ("categories of longbench", True),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lbx.base.columns import Column
+from lbx.base.columns import CAUTION_MARK, Column
 from lbx.base.number import INTERVAL_COLUMNS
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
@@ -39,7 +39,7 @@ _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
 }
 _MOST_NAMED_RUNS = 3
 SCRIPTED = "scripted"
-BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes, because it has no tokenizer."
+BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes."
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _LABEL_PARTS = ("mode", "differs_in")
@@ -80,7 +80,10 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
         notes.append(f"Columns left out, because no answer has a value: {', '.join(nowhere)}.")
     if any(0 < count < len(rows) for count in counts.values()):
         notes.append("-: unknown; imported answers and some backends do not report it.")
-    if omitted_rows := [row for row in full_table.dicts() if view.is_informative and not view.is_informative(row)]:
+    omitted_rows = [row for row in full_table.dicts() if view.is_informative and not view.is_informative(row)]
+    if omitted_rows and view.omission_notes:
+        notes += view.omission_notes(omitted_rows)
+    elif omitted_rows:
         who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in omitted_rows))
         more = f" and {len(who) - _MOST_NAMED_RUNS:,} more" if len(who) > _MOST_NAMED_RUNS else ""
         notes.append(
@@ -91,7 +94,7 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
 
 
 def _byte_notes(view: Report, table: Table) -> list[str]:
-    """Explain the unit of runs without a tokenizer, if their tokens are shown."""
+    """Explain the unit of shown tokens of runs without a tokenizer."""
     rows = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
     in_columns = any("token" in column.name or "longest_prompt" in column.name for column in view.columns)
     return [BYTES_NOTE] if rows and (in_columns or any(row.get("length_unit") == PROMPT_TOKENS for row in rows)) else []
@@ -107,7 +110,7 @@ def _zero_notes(view: Report, table: Table) -> list[str]:
             n_answers = sum(row["n"] for row in rows if row[column.name] is not None)
             headings.setdefault(n_answers, []).append(column.heading)
     return [
-        f"None in {n_answers:,} {'answer' if n_answers == 1 else 'answers'}: {', '.join(names)}."
+        f"In none of {n_answers:,} {'answer' if n_answers == 1 else 'answers'}: {', '.join(names)}."
         for n_answers, names in headings.items()
     ]
 
@@ -130,7 +133,7 @@ def interval_notes(table: Table) -> list[str]:
 
 
 def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]:
-    """Explain the words beside scores without an interval, such as "one document", once for each reason."""
+    """Explain each reason for a missing interval, such as "one document"."""
     reasons: dict[tuple[str, str], None] = {}
     for column in columns:
         for row in (
@@ -143,7 +146,7 @@ def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]
 
 
 def _interval_fields(row: Mapping[str, Any], column: Column) -> list[Any]:
-    """Ends of an interval, its method, and the noun and the number of its clusters."""
+    """Ends, method, noun and number of clusters of an interval."""
     clusters = None if column.kind == "coefficient" else row.get("clusters")  # of an alpha: all, also without pairs
     return [*(row.get(column.interval_prefix + name) for name in BOUND_COLUMNS), clusters]
 
@@ -241,4 +244,5 @@ def cell_text(row: Mapping[str, Any], column: Column) -> str:
         if low is not None and high is not None:
             return f"{100 * value:.{interval_decimals(50 * (high - low))}f}"
     formatter = _FORMATTERS.get(column.kind)
-    return formatter(value) if formatter else visible(str(value))
+    text = formatter(value) if formatter else visible(str(value))
+    return f"{text}{CAUTION_MARK}" if column.caution and row.get(column.caution) else text

@@ -14,32 +14,31 @@ from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
 from lbx.opinions.fitness import FIT
 from lbx.report.format.labels import Row
-from lbx.report.page.html import Html, Section, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.html import Html, Section, html, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import coverage_words
 from lbx.report.page.source import PageSource
+from lbx.report.rows.decision import RunName, paragraphs
 from lbx.report.rows.leaderboard import describe_few_documents, sort_score
 
 _MANY = 0.05
 """Share of a run's answers above which the page mentions a mark."""
-_MOST_PAIRS = 6
 _LONGEST_MESSAGE = 160
 _DIGITS = re.compile(r"\d+")
 
 
 def remarks(source: PageSource) -> list[Html]:
-    """Write sentences on problems of the results and on comparisons, the most important first."""
+    """Write sentences on problems of the results, the most important first."""
     return [
         *_partial_scores(source),
         *_failures(source),
         *_guards(source),
         *_unfinished_runs(source),
         *_judges(source),
-        *_verdicts(source),
     ]
 
 
-def leading_sentences(source: PageSource) -> Iterator[Html]:
-    """Yield a sentence on the leading run for each benchmark and set of tasks.
+def leading_sentences(source: PageSource) -> Iterator[tuple[str, Html]]:
+    """Yield (benchmark, sentence on the leading run) for each benchmark and set of tasks.
 
     Means over different tasks are not comparable. The order is the leaderboard's, which accounts for missing answers.
     """
@@ -60,7 +59,7 @@ def leading_sentences(source: PageSource) -> Iterator[Html]:
                 location = Html(
                     f"{location}, {len(tasks):,} {'task' if len(tasks) == 1 else 'tasks'}{tag('span', names)},"
                 )
-            yield _leader(source, group, location)
+            yield str(benchmark), _leader(source, group, location)
 
 
 def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
@@ -90,26 +89,17 @@ def _printed_score(row: Row) -> tuple[str, str]:
     return f"{100 * row['score']:.1f}", f"{100 * sort_score(row):.1f}"
 
 
-def _verdicts(source: PageSource) -> Iterator[Html]:
-    """Yield the comparison's verdict on each two runs, for the first line of each benchmark, the average."""
+def decisions(source: PageSource) -> list[Html]:
+    """Write the paragraphs of the report ``decision``, or none if it refuses to compare."""
     try:
-        rows = source.rows("comparison")
+        rows = source.rows("decision")
     except UsageError:
-        return
-    seen: set[tuple[str, str, str]] = set()
-    for row in rows:
-        pair = (row["run_a"], row["run_b"], row["benchmark"])
-        if pair in seen or row["difference"] is None or len(seen) >= _MOST_PAIRS:
-            continue
-        seen.add(pair)
-        low, high = row["low"], row["high"]
-        between = f" [{100 * low:+.1f}, {100 * high:+.1f}]" if low is not None and high is not None else ""
-        yield Html(
-            f"{_run_tag(source, {'run_id': row['run_b']})} against {_run_tag(source, {'run_id': row['run_a']})} "
-            f"on {_benchmark_tag(row)}, "
-            f"{tag('span', str(row['task']))}: {100 * row['difference']:+.1f}{between} points, "
-            f"{tag('b', str(row['verdict'] or 'unknown'))}."
-        )
+        return []
+    return [Html("").join(_words(source, part) for part in sentence) for sentence in paragraphs(rows)]
+
+
+def _words(source: PageSource, part: str | RunName) -> Html:
+    return _run_tag(source, {"run_id": part.run_id}) if isinstance(part, RunName) else html(part)
 
 
 def _judges(source: PageSource) -> Iterator[Html]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
 from lbx.report.page import answer_data
-from lbx.report.page.findings import failures, leading_sentences, remarks, settings
+from lbx.report.page.findings import decisions, failures, leading_sentences, remarks, settings
 from lbx.report.page.html import (
     Html,
     Note,
@@ -33,8 +34,9 @@ from lbx.report.page.html import (
     tag,
     truncate_text,
 )
+from lbx.report.page.run_sections import run_sections
 from lbx.report.page.sections import report_section, scoreboard_part, switch_styles
-from lbx.report.page.source import PageRun, PageSource
+from lbx.report.page.source import RUN_ANCHOR, PageRun, PageSource
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.report import PagePlace
 from lbx.report.reports import REPORTS, load_report, reports_on_page
@@ -64,11 +66,13 @@ _MANY_ROWS = 1000
 """Number of task scores above which a page shows fewer rows of each report."""
 _MOST_LEADERS = 2
 _MOST_REMARKS = 5
+_MOST_DECISIONS = 4
 _SCRIPTS = (
-    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
-    "start",
+    "dom", "diff", "state", "folds", "tables", "take", "charts", "runs", "columns", "answers", "answer", "sides",
+    "links", "keys", "start",
 )  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
+_INDENT = re.compile(r"^ *(?://.*\n)?", re.MULTILINE)
 
 
 def pieces(
@@ -133,7 +137,7 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
         report_section(source, name, has_figures=has_figures and is_shown[place.figures])
         for name, place in places.items()
     )
-    candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
+    candidates = [*of_reports, failures(source), settings(source) if source.runs else None, *run_sections(source)]
     sections = [
         replace(section, is_collapsible=not (section.name in places and places[section.name].is_open))
         for section in _with_each_note_once([section for section in candidates if section])
@@ -143,11 +147,14 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 
 def _first_section(source: PageSource) -> Section:
     """Build the first section: leaders, all scores, remarkable results."""
-    sentences, points = list(leading_sentences(source)), remarks(source)
+    sentences, points, decided = list(leading_sentences(source)), remarks(source), decisions(source)
+    compared = {row["benchmark"] for row in source.rows("decision")} if decided else set()
+    others = [sentence for benchmark, sentence in sentences[_MOST_LEADERS:] if benchmark not in compared]
     parts = [
-        *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
+        *(tag("p", sentence, class_="lead") for _, sentence in sentences[:_MOST_LEADERS]),
         scoreboard_part(source),
-        part("remarks", "findings", "Findings", [*points, *sentences[_MOST_LEADERS:]], _MOST_REMARKS),
+        part("remarks", "decisions", "Decision", decided, _MOST_DECISIONS) if decided else None,
+        part("remarks", "findings", "Findings", [*points, *others], _MOST_REMARKS),
     ]
     return Section("scores", "Scores", list(filter(None, parts)))
 
@@ -187,7 +194,8 @@ def _page(
 
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
     """Group sections for the list of contents. Sections outside of all groups follow."""
-    by_name = {section.name: section for section in sections}
+    # The sections of runs are linked where the runs are named.
+    by_name = {section.name: section for section in sections if not section.name.startswith(RUN_ANCHOR)}
     places = sorted(_places().items(), key=lambda item: not item[1].is_open)
     names_of = {
         group: [*(name for name, place in places if place.group == group), *names] for group, names in _GROUPS.items()
@@ -211,7 +219,8 @@ def _asset(name: str) -> Html:
 
 
 def _script() -> Html:
-    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS)
+    """Join the files of the script, without indents and lines of comments."""
+    return Html(_INDENT.sub("", "\n".join(_asset(f"script/{name}.js") for name in _SCRIPTS)))
 
 
 def _style() -> Html:

@@ -10,21 +10,36 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
 from lbx.report.draw.svg import run_class
 from lbx.report.format.digits import short_length
-from lbx.report.format.labels import LABELS
+from lbx.report.format.labels import LABELS, Row
 from lbx.report.format.sheets import Sheet
-from lbx.report.format.table_cells import informative_rows, sheet
-from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
+from lbx.report.format.table_cells import cell_text, informative_rows, sheet
+from lbx.report.page.html import (
+    Best,
+    Html,
+    Section,
+    anchor_of,
+    drawings,
+    html,
+    part,
+    quiet,
+    run_name,
+    table,
+    tag,
+    truncate_text,
+)
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource
 from lbx.report.report import Report
 from lbx.report.reports import NAMES, REPORTS, load_report
 from lbx.report.rows.board import BOARDS, board_mark
 from lbx.report.rows.effective_context import Strip, StripRow, notes_on_strips, strips
+from lbx.report.rows.leaderboard import PLACE, place_notes
 from lbx.report.rows.paper import PAPER, average_numbers, doubts, has_paper, read_paper
 from lbx.results import Table
 
@@ -153,16 +168,37 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     for line, row, mark in zip(body, rows, marks, strict=True):
         for at, name_of in label_columns:
             line[at] = _with_mark(source, line[at], mark if name_of == "model" else source.mark(row.get(name_of)))
+    constants = _constant_columns(report_sheet.columns, report_sheet.rows)
+    order = [at for at in range(len(report_sheet.columns)) if at not in constants]
+    verdict = [at for at in order[2:] if report_sheet.columns[at].name == "verdict"]
+    order = [*order[:2], *verdict, *(at for at in order[2:] if at not in verdict)]
     table_html = table(
         title,
-        report_sheet.columns,
-        body,
+        [report_sheet.columns[at] for at in order],
+        [[row[at] for at in order] for row in body],
         marks=marks,
         most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
         benchmark=str(rows[0]["benchmark"]) if has_links else None,
+        constants=[(report_sheet.columns[at], body[0][at]) for at in constants],
     )
     return [table_html, *_notes(report_sheet.notes)]
+
+
+_NEVER_CONSTANT = ("place", "model", "run", "benchmark", "task", "score", "verdict")
+_LONGEST_CONSTANT = 60  # characters of a value in a caption
+
+
+def _constant_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Indices of the columns that have the same value in all rows, and are neither names of rows nor scores."""
+    return [
+        at
+        for at, column in enumerate(columns)
+        if not (column.across or column.interval or column.name in _NEVER_CONSTANT)
+        and len(rows) > 1
+        and len({row[at] for row in rows}) == 1
+        and len(rows[0][at]) <= _LONGEST_CONSTANT
+    ]
 
 
 def _has_numbers(report_sheet: Sheet) -> bool:
@@ -252,7 +288,7 @@ def _figures_first(source: PageSource, name: str) -> Section:
 def _strips(source: PageSource, name: str) -> Section:
     """Build the section of runs by lengths, with the tints of one scale from 0 to 100."""
     rows = source.rows(name)
-    tables = [_strip(source, strip) for strip in strips(rows)]
+    tables = [strip_table(source, strip) for strip in strips(rows)]
     signs = {"few": "Hatched", "cut": "Hatched", "end": "Thick line"}
     notes = [*notes_on_strips(rows, signs=signs), *(note for strip in strips(rows) for note in strip.notes())]
     first, *others = notes
@@ -260,7 +296,8 @@ def _strips(source: PageSource, name: str) -> Section:
     return Section(name, _title(name), [Html(f'<div class="charts">{"".join(tables)}</div>'), quiet(first), *more])
 
 
-def _strip(source: PageSource, strip: Strip) -> Html:
+def strip_table(source: PageSource, strip: Strip) -> Html:
+    """Build a table of runs by lengths, with a tint and the answers' doubts in each cell."""
     body = []
     for row in strip.rows:
         mark = source.mark(row.key)
@@ -271,7 +308,9 @@ def _strip(source: PageSource, strip: Strip) -> Html:
             cells += [tag("td", row.length(column), class_="t") for column in ("kept_to", "lost_from")]
         body.append((run_class(mark), cells))
     ends = ["works to", *(["retained to (95%)", "lost from (95%)"] if strip.has_certainty else [])]
-    return part("strip", strip.title, list(map(short_length, strip.lengths)), ends, body, strip.counts())
+    return part(
+        "strip", strip.title, anchor_of(strip.title), list(map(short_length, strip.lengths)), ends, body, strip.counts()
+    )
 
 
 def _strip_cell(row: StripRow, length: int) -> Html:
@@ -333,20 +372,24 @@ def scoreboard_part(source: PageSource) -> Html | None:
     first_groups = list(dict.fromkeys(groups))[:_MOST_SWITCHES]
     switches = {group: _switch(number, group, groups) for number, group in enumerate(first_groups)}
     styles = [_cell_styles(board, column, switches) for column in board.columns]
-    places = {(row["run_id"], row["benchmark"]): row["place"] for row in source.rows("leaderboard")}
+    places = {(row["run_id"], row["benchmark"]): row for row in source.rows("leaderboard") if row["place"]}
     heads = [_head(column, switches) for column in board.columns]
     rows = []
     runs_with_scores = {run for run, _ in board.cells}
     for run, page_run in source.runs.items():
         if run not in runs_with_scores:
             continue
-        cells = [tag("th", run_name(page_run.mark, page_run.label), scope="row")]
+        name = run_name(page_run.mark, page_run.label)
+        if page_run.anchor:
+            name = tag("a", name, href=f"#{page_run.anchor}")
+        cells = [tag("th", name, scope="row")]
         for column, style in zip(board.columns, styles, strict=True):
             place = places.get((run, column.benchmark)) if column.kind == "average" else None
             cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))
         rows.append((run_class(page_run.mark), cells))
     has_partial_averages = any(cell.is_partial for cell in board.cells.values())
-    return part("scoreboard", list(switches.values()), heads, rows, has_partial_averages)
+    notes = _notes(place_notes(list(places.values())))
+    return Html("").join([part("scoreboard", list(switches.values()), heads, rows, has_partial_averages), *notes])
 
 
 def _group(column: ScoreColumn) -> Group | None:
@@ -406,11 +449,13 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     }
 
 
-def _cell(cell: ScoreCell | None, style: str, place: str | None) -> Html:
+def _cell(cell: ScoreCell | None, style: str, rank_row: Row | None) -> Html:
     if cell is None:
         return tag("td", "", class_=style)
+    place = cell_text(rank_row, PLACE) if rank_row else ""
+    caution = rank_row["place_caution"] if rank_row else None
     interval = "" if cell.low is None or cell.high is None else f"[{cell.low:.1f}, {cell.high:.1f}]"
-    notes = [interval and f"95% interval {interval}", place and f"place {place}", cell.note]
+    notes = [interval and f"95% interval {interval}", place and f"place {place}", caution, cell.note]
     mark = tag("sup", "*") if cell.is_partial else ""
     more = ", ".join(filter(None, (interval, place and f"place {place}")))
     return tag(

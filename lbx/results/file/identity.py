@@ -53,7 +53,7 @@ def refuse_other_run(path: Path, run: RunRow, old: Mapping[str, Any]) -> None:
     """
     before, now = run_identity(old), run_identity(run.values() | {"settings": as_json(run.settings)})
     if names := differing_keys(before, now):
-        # Options of another model's backend all differ, and say nothing more.
+        # Options of another model's backend all differ.
         if other := [name for name in ("model", "backend") if name in names]:
             names = other + [name for name in names if name not in other and not name.startswith("backend.")]
         differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)

@@ -20,8 +20,8 @@ REPEATED = "{text of another error}"
 _MOST_ALTERNATIVES = 4
 _FEWEST_WORDS = 3
 """Literal words of the shortest sentence."""
-_SHORTEST_WORD = 4
-"""Letters of a word by which a text can be found."""
+_FEWEST_LETTERS = 5
+"""Letters of the words by which a text can be found."""
 _DEEPEST = 12
 _REASONS = ("exc", "error", "exception", "problem", "why")
 """Names of variables whose value is the reason of an error."""
@@ -219,7 +219,7 @@ class Scope:
     def texts(self, node: ast.expr) -> list[str]:
         """Return the templates of the texts that an expression may have; one without words if they are not found."""
         text = self.template(node)
-        if max(map(len, literal_words(skip_values(text))), default=0) < _SHORTEST_WORD:
+        if sum(map(len, literal_words(skip_values(text)))) < _FEWEST_LETTERS:
             text = replace(self, seen=set()).template(node)
         return list(dict.fromkeys(_variants(text)))
 
@@ -382,7 +382,10 @@ class Scope:
         for module, value in self.project.values_by_attribute[attribute]:
             for scope, leaf in self._next(value, Scope(self.project, module)):
                 text = replace(scope, seen=None)._text(leaf)
-                if len(literal_words(text)) >= _FEWEST_WORDS or REPEATED in text:  # others are no sentences
+                is_pattern = isinstance(leaf, ast.JoinedStr) and not literal_words(text)
+                if (
+                    is_pattern or len(literal_words(text)) >= _FEWEST_WORDS or REPEATED in text
+                ):  # others are no sentences
                     yield scope, leaf
 
     def _leaves_of_call(self, call: ast.Call) -> Iterator[tuple[Scope, ast.expr]]:

@@ -296,8 +296,10 @@ def _match_by_key(
         elif not candidates and prediction_format.accepts_unmatched(prediction):
             matched.append(prediction)
         else:
-            why = mismatch_reason(is_known=bool(free.get(key)))
-            why = f"it answers the bundle's {samples[candidates[0]].key}, but {problem}" if problem else why
+            if problem:
+                why = f"it answers the bundle's {samples[candidates[0]].key}, but {problem}"
+            else:
+                why = mismatch_reason(is_known=bool(free.get(key)))
             matched.append(alone.row(prediction, why))
     return (
         _match_by_position(prediction_format, samples, predictions) if any(map(is_unmatched, matched)) else []

@@ -20,13 +20,13 @@ REPEATED = "{text of another error}"
 _MOST_ALTERNATIVES = 4
 _FEWEST_WORDS = 3
 """Literal words of the shortest sentence."""
-_SHORTEST_WORD = 4
-"""Letters of a word by which a text can be found."""
+_FEWEST_LETTERS = 5
+"""Letters of the words by which a text can be found."""
 _DEEPEST = 12
 _REASONS = ("exc", "error", "exception", "problem", "why")
 """Names of variables whose value is the reason of an error."""
 _VALUES_FIRST = re.compile(r"(?:[^\w{\ue000-\ue002]*\{[^{}]*\}|, (?:line|row) (?=\{))*[^\w{\ue000-\ue002]*")
-_TEXT_ATTRIBUTES = ("not_compared", "note", "notes", "problem")
+_TEXT_ATTRIBUTES = ("explanation", "not_compared", "note", "notes", "problem")
 """Attributes whose values are sentences, wherever they are set."""
 _COLLECTORS = ("dict", "filter", "fromkeys", "list", "sorted", "str", "tuple")
 _TRANSPARENT = (
@@ -219,9 +219,8 @@ class Scope:
     def texts(self, node: ast.expr) -> list[str]:
         """Return the templates of the texts that an expression may have; one without words if they are not found."""
         text = self.template(node)
-        if max(map(len, literal_words(skip_values(text))), default=0) < _SHORTEST_WORD:
-            found = list(dict.fromkeys(_variants(replace(self, seen=set()).template(node))))
-            return [text for text in found if len(literal_words(text)) >= _FEWEST_WORDS or REPEATED in text] or found
+        if sum(map(len, literal_words(skip_values(text)))) < _FEWEST_LETTERS:
+            text = replace(self, seen=set()).template(node)
         return list(dict.fromkeys(_variants(text)))
 
     def template(self, node: ast.expr | None) -> str:
@@ -299,17 +298,20 @@ class Scope:
         for scope, leaf in self._next(node):
             text = replace(scope, seen=None)._text(leaf)
             found.append(text if literal_words(text) else scope._text(leaf))
-        worded = [text for text in found if literal_words(text) or REPEATED in text]
-        return _alternatives(*worded) if worded else plain._text(node)
+        is_found = any(literal_words(text) or REPEATED in text for text in found)
+        return _alternatives(*found) if is_found else plain._text(node)
 
     def _leaves(self, node: ast.expr) -> Iterator[tuple[Scope, ast.expr]]:
         """Yield the expressions, each with its scope, whose values are those of an expression, or are in it."""
         match node:
+            case ast.IfExp(body=first, orelse=second):
+                yield from self._leaves(first)
+                yield from self._leaves(second)
             case _ if _is_text(node):
                 yield self, node
             case ast.Constant():
                 return
-            case ast.IfExp(body=first, orelse=second) | ast.BinOp(left=first, op=ast.Add(), right=second):
+            case ast.BinOp(left=first, op=ast.Add(), right=second):
                 yield from self._leaves(first)
                 yield from self._leaves(second)
             case ast.BoolOp(op=ast.And(), values=[*_, value]) | ast.Subscript(value=value) | ast.Starred(value=value):
@@ -378,7 +380,13 @@ class Scope:
 
     def _leaves_of_attribute(self, attribute: str) -> Iterator[tuple[Scope, ast.expr]]:
         for module, value in self.project.values_by_attribute[attribute]:
-            yield from self._next(value, Scope(self.project, module))
+            for scope, leaf in self._next(value, Scope(self.project, module)):
+                text = replace(scope, seen=None)._text(leaf)
+                is_pattern = isinstance(leaf, ast.JoinedStr) and not literal_words(text)
+                if (
+                    is_pattern or len(literal_words(text)) >= _FEWEST_WORDS or REPEATED in text
+                ):  # others are no sentences
+                    yield scope, leaf
 
     def _leaves_of_call(self, call: ast.Call) -> Iterator[tuple[Scope, ast.expr]]:
         name, arguments = called_name(call), call.args

@@ -209,10 +209,11 @@ def _make_field(values: list[Any], index: int) -> PairField:
         return PairField(None)
     value = values[index]
     if type(value) is not str:
-        return PairField(None, "it is not text, and is kept unchanged")
+        return PairField(None, explanation="it is not text, and is kept unchanged")
     if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
         return PairField(
-            value, "it contains characters that no page can send (NUL, or half of a pair), and is kept unchanged"
+            value,
+            explanation="it contains characters that no page can send (NUL, or half of a pair), and is kept unchanged",
         )
     return PairField(value)
 

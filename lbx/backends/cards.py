@@ -175,7 +175,7 @@ class Weights:
 
     @property
     def source(self) -> str:
-        """Name of the source in a bundle: its path, or its repository with the revision."""
+        """Name of the source in a bundle: a path, or a repository with the revision."""
         return self.bundle or self.repo + (f" at {self.revision}" if self.revision else "")
 
 

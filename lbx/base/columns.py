@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+CAUTION_MARK = "†"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -25,6 +27,9 @@ class Column:
         missing: text shown for NULL.
         unknown: NULL means unknown, e.g. for imported answers: a column unknown in all rows is omitted and listed in a
             note below the table.
+        caution: name of a column with a caution on the value, which the cell marks with ``CAUTION_MARK``.
+        never_zero: a column that is 0 or NULL in all rows is omitted and listed in a note below the table; a report of
+            which all such columns are omitted has no table.
         rank: priority for dropping columns from a table that is too wide: highest first; 0 is never dropped.
         across: the column is one of a pivot's series, continued in further blocks of a table that is too wide.
     """
@@ -39,6 +44,8 @@ class Column:
     decimals: int = 1
     missing: str = "-"
     unknown: bool = False
+    caution: str = ""
+    never_zero: bool = False
     rank: int = 0
     across: bool = False
 

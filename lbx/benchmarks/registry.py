@@ -77,7 +77,7 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
 )
 """{name: benchmark}. Families are registered only here."""
 
-EXPORT_FORMATS = ("every_eval_ever", "inspect", "lm_eval")
+EXPORT_FORMATS = ("every_eval_ever", "inspect", "lm_eval", "model_index")
 """Formats of other evaluation tools that `lbx export` writes. No benchmark can have these names."""
 IMPORT_FORMATS = ("lm_eval", "opencompass")
 """Evaluation harnesses from which `lbx import` reads answers. No benchmark can have these names."""

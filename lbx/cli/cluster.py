@@ -259,7 +259,7 @@ def show_status(options: StatusOptions) -> None:
     if options.as_json:
         answer_json(json.dumps([shard.to_json() for shard in shards], ensure_ascii=False))
         return
-    columns = ["shard", "state", "answered", "failed", "of", "last message"]
+    columns = ["shard", "state", "answered", "failed", "expected", "last message"]
     rows = [
         (
             str(status.shard),

@@ -216,7 +216,8 @@ def _show_depth(result: Depth, *, as_json: bool) -> None:
     for candidate in result.candidates:
         note(
             f"{candidate.info.model}: the divergence is off by {candidate.kl_error:.1g} nats on average, and at most "
-            f"{candidate.max_kl_error:.1g}, at {format_count(candidate.audited_positions, 'position')} with whole distributions."
+            f"{candidate.max_kl_error:.1g}, at {format_count(candidate.audited_positions, 'position')} whose whole "
+            "distributions were kept."
         )
     note(f"The distributions of {result.reference.model} took {format_size(result.stored_bytes)} of disk.")
     if any(row.texts < MIN_TEXTS for candidate in result.candidates for row in summarise_by_bin(candidate)):

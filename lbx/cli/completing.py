@@ -17,15 +17,22 @@ GivenValues = Mapping[str, Any]
 
 def runs(values: GivenValues) -> list[str]:
     """List the runs of the results file, and the runs' models."""
-    with Store(Path(values.get("results") or values["spec_file"]), read_only=True) as store:
+    with Store(_results(values) or Path(values["spec_file"]), read_only=True) as store:
         rows = store.query("SELECT run_id, model FROM runs ORDER BY ALL").rows
     return list(dict.fromkeys([*(run for run, _ in rows), *(model for _, model in rows)]))
 
 
+def _results(values: GivenValues) -> Path | None:
+    """Return the results file, the first of several, or None without any."""
+    given = values.get("results") or ()
+    first = next(iter(given), None) if isinstance(given, (list, tuple)) else given
+    return Path(first) if first else None
+
+
 def tasks(values: GivenValues) -> list[str]:
     """List the benchmarks and tasks of the results file, else of the bundle, else all known to lbx."""
-    if results := values.get("results"):
-        with Store(Path(results), read_only=True) as store:
+    if results := _results(values):
+        with Store(results, read_only=True) as store:
             rows = store.query("SELECT DISTINCT benchmark, task FROM generations ORDER BY ALL").rows
         names = [f"{benchmark}/{task}" for benchmark, task in rows]
     elif bundle := values.get("bundle"):

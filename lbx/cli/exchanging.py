@@ -75,7 +75,7 @@ def _score_by_bundle(options: ScoreOptions, output: Path) -> None:
         return
     answer(f"{scores.score_count:,} outputs scored in {output} by the rules of {options.bundle}")
     for changes in scores.tasks:
-        note(f"{changes}.")
+        note(f"{changes.describe_changes()}.")
 
 
 def import_files(options: ImportOptions) -> None:

@@ -372,9 +372,9 @@ def _open_closed_streams() -> None:
 
 
 def _alternatives(error: TyperException) -> str:
-    """Describe which option or command does what an unknown option asks for, or the order of arguments, or "".
+    """Name the option or command for an unknown option, or the order of arguments. Returns "" if none is known.
 
-    Someone who forgets a first argument is told that the last one is missing.
+    Without the first of two arguments, Typer reports the last one as missing.
     """
     context, name = getattr(error, "ctx", None), getattr(error, "option_name", "")
     kind = type(error).__name__  # private in Typer

@@ -34,7 +34,7 @@ def show_models(options: ModelsOptions) -> None:
         note(f"Pass --bundle DIR: these models need weights from a bundle: {names}.")
         return
     sources = ", ".join(f"{model.name} ({model.not_in_bundle})" for model in absent)
-    note(f"Models whose weights are not in the bundle {options.bundle} (add the source to a recipe): {sources}.")
+    note(f"Without weights in the bundle {options.bundle} (add the source to a recipe): {sources}.")
 
 
 def _row(model: ListedModel) -> tuple[str, ...]:

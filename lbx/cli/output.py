@@ -130,7 +130,11 @@ _live: list[Console] = []
 
 
 def note(text: str) -> None:
-    """Print a line about progress or a problem to standard error."""
+    """Print a line about a result or a problem to standard error."""
+    _print_line(text)
+
+
+def _print_line(text: str) -> None:
     stderr().print(one_line(text))
 
 
@@ -151,11 +155,15 @@ class Notes(logging.Handler):
 
 def show_error(error: LbxError) -> None:
     """Print an error as a paragraph: cause, fix, next command."""
+    _show_paragraph(error.cause, error.fix, error.command)
+
+
+def _show_paragraph(cause: str, fix: str, command: str) -> None:
     # A cause that ends with a library's message may lack a full stop.
-    cause = error.cause if error.cause.endswith((".", "!", "?")) else f"{error.cause}."
-    message = Text.assemble(("error:", "bold red"), " ", one_line(f"{cause} {error.fix}".rstrip()))
-    if error.command:
-        message.append("\n  try: ").append(one_line(error.command), "bold")
+    cause = cause if cause.endswith((".", "!", "?")) else f"{cause}."
+    message = Text.assemble(("error:", "bold red"), " ", one_line(f"{cause} {fix}".rstrip()))
+    if command:
+        message.append("\n  try: ").append(one_line(command), "bold")
     stderr().print(message)
 
 
@@ -175,7 +183,7 @@ def show_usage_error(error: TyperException, fix: str = "") -> None:
     context = getattr(error, "ctx", None)
     names = context.command_path.removeprefix(context.find_root().info_name).split() if context else []
     cause = f"{(error.message or error.format_message()).rstrip('.')}." if fix else error.format_message()
-    show_error(LbxError(cause, fix=fix, command=as_command("lbx", *names, "--help")))
+    _show_paragraph(cause, fix, as_command("lbx", *names, "--help"))
 
 
 def show_traceback(text: str) -> None:
@@ -302,7 +310,7 @@ class RunBar(_ProgressContext, Listener):
             self._show_run(progress)
         elif progress.ended or time.monotonic() - self._last >= RUN_LOG_SECONDS:
             self._last = time.monotonic()
-            note(str(progress))
+            _print_line(str(progress))
 
     def on_message(self, text: str) -> None:
         note(text)
@@ -313,7 +321,7 @@ class RunBar(_ProgressContext, Listener):
             self._show_count(activity, activity, done, total, "" if unit == "%" else count)
         elif done and time.monotonic() - self._last >= LOG_SECONDS:
             self._last = time.monotonic()
-            note(f"{activity}: {count}")
+            _print_line(f"{activity}: {count}")
 
     def _show_run(self, progress: RunProgress) -> None:
         task = one_line(progress.task)

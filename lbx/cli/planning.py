@@ -58,7 +58,7 @@ def _show_resolutions(decides: Sequence[Resolution], models: int, margin: float)
         )
         for one in decides
     ]  # fmt: skip
-    show_table(f"What these questions can show about {models} models", plain_columns(Table(names, rows)))
+    show_table(f"Differences between {models} models that these questions can show", plain_columns(Table(names, rows)))
     lines = [
         f"Smallest difference: in points, between the averages of {models} models, found by four of five comparisons.",
         f"Documents needed: so that four of five comparisons find a difference of {margin:g} (--margin).",

@@ -75,7 +75,8 @@ class ReportOptions:
     margin: Annotated[float | None, option_of(ReportQuery, "margin")] = None
     allow_different_settings: Annotated[bool, option_of(ReportQuery, "allow_different_settings")] = False
     tasks: Annotated[
-        tuple[str, ...], TASKS.with_help("changes: only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'.")
+        tuple[str, ...],
+        TASKS.with_help("comparison, changes: only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'."),
     ] = ()
     rows: Annotated[int | None, option_of(ReportQuery, "limit")] = None
     expected: Annotated[tuple[str, ...], option_of(ReportQuery, "expected_models")] = ()
@@ -164,7 +165,10 @@ class BrowseOptions(PageOptions):
 
     BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "runs", "tasks")
 
-    results: ResultsArgument
+    results: Annotated[
+        tuple[Path, ...],
+        RESULTS.with_help("The results file; of several, or of a folder, a start page lists them all."),
+    ]
     bundle: Annotated[Path | None, BUNDLE.with_help("The bundle with the documents and prompts.")] = None
     model: Annotated[
         str | None,

@@ -15,7 +15,7 @@ from lbx.base.outputs import atomic_path, write_file
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
 from lbx.cli.options import ReportFormat
-from lbx.cli.output import answer_json, answer_text, binary_file, note
+from lbx.cli.output import answer_json, answer_text, binary_file, note, terminal
 from lbx.cli.read_options import ReportOptions
 from lbx.cli.tables import check_output, show_sheets
 from lbx.opinions.journal import journal_of, read_journal
@@ -57,6 +57,9 @@ def report(options: ReportOptions) -> None:
     on_a_page = is_overview and output_format is ReportFormat.HTML
     read_reports = overviews.REPORTS_READ if on_a_screen else reports.reports_on_page() if on_a_page else names
     reports.check_options(read_reports, given_options)
+    if view is None and options.tasks and not on_a_screen:
+        takers = reports.reports_with("--tasks")
+        raise UsageError("--tasks selects rows of one report.", fix=f"Name it: {', '.join(takers)}.")
     notice = attestation_notice(results) if results is not None else AttestationNotice()
     query = ReportQuery(
         runs=resolve_runs_in(results, options.runs) if results else (),
@@ -82,6 +85,8 @@ def report(options: ReportOptions) -> None:
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, query, binary_file(output, 'Parquet')):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
+        if output is None and terminal():
+            raise UsageError("A page cannot be read on a terminal.", fix="Pass the file to write: -o report.html.")
         answer_text(_page(results, names if view else (), query, options.chars, notice.text), output)
     elif output_format in _PICTURES:
         _draw(results, names, query, output_format, output)
@@ -296,7 +301,8 @@ def _write_tables(
     if output_format is not ReportFormat.LATEX:
         sheets = [*_with_notice(sheets, notice)]
     if in_text:
-        show_sheets(sheets, output, ascii_only=ascii_only)
+        has_shades = any(column.kind == "shade" for sheet in sheets for column in sheet.columns)
+        show_sheets(sheets, output, ascii_only=ascii_only, pipe_width=_PIPE_WIDTH if has_shades else None)
     elif output_format is ReportFormat.LATEX:
         answer_text(render.pieces(sheets), output)
     else:

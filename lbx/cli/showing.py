@@ -42,7 +42,10 @@ from lbx.running.sent_prompts import SentPrompt, rebuild_sent_prompts
 from lbx.running.sent_prompts import prompts as sent_prompts
 
 if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
     from lbx.web.browsing import BrowsingPages
+    from lbx.web.several import SeveralPages
 
 _MAX_CHARS = 2000
 """Number of characters of a text that are shown without --full, half from each end."""
@@ -266,17 +269,25 @@ def _rebuilt_lines(fields: dict[str, Any], *, full: bool) -> Iterator[str]:
 
 def browse(options: BrowseOptions) -> None:
     pages_of: type[BrowsingPages] = import_web("web.browsing:BrowsingPages")
-    results = options.results
-    with Store(results, allow_writer=True) as store:
-        log_snapshot(store)
-        _note_removal(store)
-        runs, tasks = resolve_runs(store, options.runs), resolve_tasks(store, options.tasks)
+    several_of: type[SeveralPages] = import_web("web.several:SeveralPages")
     opened = Bundle(options.bundle) if options.bundle else None
 
-    def prompts(answer: StoredAnswer) -> Sequence[Mapping[str, Any]]:
-        return [sent.to_json() for sent in rebuild_prompts(results, answer, options.bundle, options.model)]
+    def routes_of(results: Path, runs: Sequence[str] = (), tasks: Sequence[str] = ()) -> list[BaseRoute]:
+        def prompts(answer: StoredAnswer) -> Sequence[Mapping[str, Any]]:
+            return [sent.to_json() for sent in rebuild_prompts(results, answer, options.bundle, options.model)]
 
-    pages = pages_of(results, bundle=opened, prompts=prompts, runs=runs, tasks=tasks)
+        return pages_of(results, bundle=opened, prompts=prompts, runs=runs, tasks=tasks).routes
+
+    if len(options.results) == 1 and not options.results[0].is_dir():
+        (results,) = options.results
+        with Store(results, allow_writer=True) as store:
+            log_snapshot(store)
+            _note_removal(store)
+            routes = routes_of(results, resolve_runs(store, options.runs), resolve_tasks(store, options.tasks))
+    elif options.runs or options.tasks:
+        raise UsageError("--run and --tasks select answers of one results file.", fix="Name one file, or omit them.")
+    else:
+        routes = several_of(options.results, routes_of).routes
     if opened is None:
         note("Without --bundle, the pages show no documents.")
-    open_site(pages.routes, ["you"], options)
+    open_site(routes, ["you"], options)

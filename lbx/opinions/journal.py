@@ -233,7 +233,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     try:
         data = read_file_or_pipe(path, JOURNAL_BYTES)
     except OSError as exc:
-        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
+        raise StoreError(f"{path} cannot be read: {exc.strerror}.", fix="Check the path.") from exc
     return _records(split_lines(data)[0], path)
 
 
@@ -323,7 +323,10 @@ def _write_records(results: Path, records: Iterable[Mapping[str, Any]]) -> int:
         ratings += line.ratings
     for row in ratings:
         if row.set_id not in sets:
-            raise StoreError(f"A journal does not describe its set {row.set_id}: its first lines are missing.")
+            raise StoreError(
+                f"A journal does not describe its set {row.set_id}: its first lines are missing.",
+                fix="Copy the whole journal again, or leave it out.",
+            )
         if not is_on_scale(row, sets[row.set_id]):
             raise StoreError(
                 f"A journal has a rating of {row.rater!r} outside the scale of {row.set_id}: {row.score:g}.",

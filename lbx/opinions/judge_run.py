@@ -88,12 +88,17 @@ def read_rubric(path: Path) -> Rubric:
     Raises:
         UsageError: the rubric is invalid. The message names the file and the key.
     """
+    if not path.exists():
+        raise UsageError(
+            f"There is no rubric {str(path)!r}: it is neither {OFFICIAL} nor a file.",
+            fix="Pass a rubric's TOML file, or your benchmark.toml if it has a [rubric] (docs/judges.md).",
+        )
     table, _ = read_table(path)
     reserved = {OFFICIAL: f"the official rubric of {official_judge.TITLE}"}
     if "task" not in table:
         return parse_rubric_table(table, str(path), path.name, reserved)
     if not isinstance(rubric := table.get("rubric"), dict):
-        raise entry_error(path, "the definition has no [rubric]")
+        raise entry_error(path, "the definition has no [rubric]", "Add [rubric], or pass a rubric's own file.")
     return parse_rubric_table(rubric, f"{path}, [rubric]", path.name, reserved)
 
 

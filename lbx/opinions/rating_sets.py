@@ -257,7 +257,10 @@ def make_rating_set(
         )
     items, equal = make_pairs(selection[:limit]) if kind == PAIR else (selection[:limit], 0)
     if not items:
-        raise UsageError(f"The answers of {' and '.join(runs)} are all equal, so there are no pairs to compare.")
+        raise UsageError(
+            f"The answers of {' and '.join(runs)} are all equal, so there are no pairs to compare.",
+            fix="Compare other runs, or rate single answers with --kind score.",
+        )
     numbered = agreement_sample([replace(item, number=number) for number, item in enumerate(items)], agreement, seed)
     digest = bundle.digest if bundle else None
     return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest, criterion), equal

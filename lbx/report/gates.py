@@ -16,7 +16,7 @@ from lbx.base.errors import UsageError
 from lbx.base.tables import suggest_names
 from lbx.base.units import format_count
 from lbx.report.format.digits import why_no_interval
-from lbx.report.pairs import ComparisonSide, RunScore, find_run
+from lbx.report.pairs import ComparisonSide, RunScore, find_run, refusal
 from lbx.report.query import ReportQuery
 from lbx.report.rows.comparison import ComparisonRow, compare_runs, verdict
 from lbx.report.rows.revisions import open_baseline
@@ -180,17 +180,21 @@ def _at_least(name: str, score: RunScore, least: float, failed: int, partial: Ma
 def _not_worse(
     store: Store, run: str, other: str, query: ReportQuery, *, scores: Mapping[str, RunScore], failed: Mapping[str, int]
 ) -> Iterator[Condition]:
+    tasks = query.tasks
     query = ReportQuery(
-        runs=[run], baseline=other, baseline_file=query.baseline_file, margin=query.margin, tasks=query.tasks,
+        runs=[run], baseline=other, baseline_file=query.baseline_file, margin=query.margin,
         allow_different_settings=query.allow_different_settings,
     )  # fmt: skip
     if (opened := open_baseline(store, query)) is None and find_run(store, other) == run:
         raise UsageError(f"{run} cannot be compared with itself.", fix="Pass another run with --not-worse-than.")
     baseline = opened.names[run] if opened else find_run(store, other)
-    rows = {
-        _full_name(row.benchmark, row.second): row for row in compare_runs(store, query) if row.second.level != "group"
-    }
-    names = query.tasks or [name for name, row in rows.items() if row.second.level == "benchmark"]
+    lines, refused = compare_runs(store, query)
+    if needed := [
+        pair for pair in refused if not tasks or any(f"{name}/".startswith(f"{pair.benchmark}/") for name in tasks)
+    ]:
+        raise refusal(needed)
+    rows = {_full_name(row.benchmark, row.second): row for row in lines if row.second.level != "group"}
+    names = tasks or [name for name, row in rows.items() if row.second.level == "benchmark"]
     if not names:
         raise UsageError(
             f"{run} and {other} have no benchmark in common.", fix="Check a run with answers to the same tasks."

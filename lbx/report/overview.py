@@ -208,6 +208,6 @@ def _comparison(store: Store, board: Table) -> Sequence[str]:
         return ()
     best, unlike = board.dicts()[0]["run_id"], runs_unlike(store)
     pairs = combinations(runs, 2) if len(runs) <= MOST_RUNS else ((best, run) for run in runs)
-    if any(unlike(first, second) for first, second in pairs):
+    if all(unlike(first, second) for first, second in pairs):
         return ()
     return ("comparison",) if len(runs) <= MOST_RUNS else ("comparison", "--baseline", best)

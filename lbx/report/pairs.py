@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,50 +57,82 @@ def find_run(store: Store, name: str) -> str:
     return resolve_runs(store, [name], judges=False)[0]
 
 
-def cautions_of(
-    store: Store, pairs: Sequence[tuple[str, str]], sides: Mapping[tuple[str, str], ComparisonSide], query: ReportQuery
-) -> dict[tuple[str, str, str], str]:
-    """Explain why the numbers of runs may not be comparable: {(run, run, benchmark): explanation}.
+@dataclass(frozen=True, slots=True)
+class PairCheck:
+    """Differences between two runs on a benchmark, other than the models.
 
-    Raises:
-        UsageError: Runs are known to differ, and ``query.allow_different_settings`` is false.
+    Attributes:
+        differences: Known differences, which the comparison refuses.
+        caution: All reasons why the numbers may not be comparable, or "".
     """
-    other = open_baseline(store, query)
-    unlike, differ_by_harness = runs_unlike(store, query), harness_differences(store)
-    bundles = dict(store.query("SELECT run_id, bundle_digest FROM runs").rows)
-    versions: dict[tuple[str, str], set[int]] = {}
-    sql = "SELECT DISTINCT run_id, benchmark, metric_version FROM scores"
-    for run, benchmark, version in store.query(sql).rows:
-        versions.setdefault((run, benchmark), set()).add(version)
-    cautions, refused = {}, []
-    for a, b in pairs:
-        for benchmark in [name for run, name in sides if run == a and (b, name) in sides]:
-            differ, unknown, known = unlike(a, b), [], []
-            if other is None and not (bundles[a] and bundles[b]):
-                unknown.append("whether the bundles are the same")
-            if other and (other_count := _count_instruction_mismatches(store, a, b, benchmark)) is None:
-                unknown.append("whether the instructions are the same")
-            elif other and other_count:
-                differ.append(f"{other_count:,} prompts with other instructions")
-            if other and b in other.rescored_runs:
-                known.append(other.rescored_runs[b])
-            elif versions.get((a, benchmark)) != versions.get((b, benchmark)):
-                differ.append("different metric versions")
-            if (cut := _count_truncation_mismatches(sides[a, benchmark], sides[b, benchmark])) is None:
-                unknown.append("whether the same prompts were cut")
-            elif cut:
-                differ.append(f"{cut:,} prompts cut in only one run, with the same tokenizer")
-            refused += [f"{benchmark}, {a} and {b}: {', '.join(differ)}"] if differ else []
-            if unknown:
-                unknown = [f"unknown {' and '.join(unknown)}"]
-            cautions[a, b, benchmark] = "; ".join([*known, *differ, *differ_by_harness(a, b), *unknown])
-    if refused and not query.allow_different_settings:
-        raise UsageError(
-            f"These runs have different prompts or settings: {'; '.join(refused)}.",
-            fix="Compare runs with equal prompts and settings, or pass --allow-different-settings: each row "
-            "then lists the differences.",
-        )
-    return cautions
+
+    differences: Sequence[str]
+    caution: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPair:
+    """Pair of runs that is not compared on a benchmark, and why."""
+
+    run_a: str
+    run_b: str
+    benchmark: str
+    reason: str
+
+
+class PairChecks:
+    """Checks of pairs of runs for differences other than the models."""
+
+    def __init__(self, store: Store, query: ReportQuery = ALL) -> None:
+        self._store, self._other = store, open_baseline(store, query)
+        self._unlike, self._differ_by_harness = runs_unlike(store, query), harness_differences(store)
+        self._kinds = _kinds_of_runs(store)
+        self._versions: dict[tuple[str, str], set[int]] = {}
+        sql = "SELECT DISTINCT run_id, benchmark, metric_version FROM scores"
+        for run, benchmark, version in store.query(sql).rows:
+            self._versions.setdefault((run, benchmark), set()).add(version)
+
+    def kind(self, run: str, benchmark: str) -> Hashable:
+        """Key of a run's settings on a benchmark. Runs with equal keys differ at most in the prompts."""
+        return self._kinds[run], frozenset(self._versions.get((run, benchmark), ()))
+
+    def check(
+        self, a: str, b: str, benchmark: str, first: ComparisonSide | None, second: ComparisonSide | None
+    ) -> PairCheck:
+        """Check two runs on a benchmark.
+
+        Cut prompts count only among the common samples of the two sides, and without sides not at all.
+        """
+        other = self._other
+        differ, unknown, known = self._unlike(a, b), [], []
+        if other is None and not (self._kinds[a].bundle and self._kinds[b].bundle):
+            unknown.append("whether the bundles are the same")
+        if other and (other_count := _count_instruction_mismatches(self._store, a, b, benchmark)) is None:
+            unknown.append("whether the instructions are the same")
+        elif other and other_count:
+            differ.append(f"{other_count:,} prompts with other instructions")
+        if other and b in other.rescored_runs:
+            known.append(other.rescored_runs[b])
+        elif self._versions.get((a, benchmark)) != self._versions.get((b, benchmark)):
+            differ.append("different metric versions")
+        cut = _count_truncation_mismatches(first, second) if first and second else 0
+        if cut is None:
+            unknown.append("whether the same prompts were cut")
+        elif cut:
+            differ.append(f"{cut:,} prompts cut in only one run, with the same tokenizer")
+        if unknown:
+            unknown = [f"unknown {' and '.join(unknown)}"]
+        return PairCheck(differ, "; ".join([*known, *differ, *self._differ_by_harness(a, b), *unknown]))
+
+
+def refusal(pairs: Sequence[RefusedPair]) -> UsageError:
+    """Error of a comparison without any pair left."""
+    reasons = "; ".join(f"{pair.benchmark}, {pair.run_a} and {pair.run_b}: {pair.reason}" for pair in pairs)
+    return UsageError(
+        f"These runs have different prompts or settings: {reasons}.",
+        fix="Compare runs with equal prompts and settings, or pass --allow-different-settings: each row "
+        "then lists the differences.",
+    )
 
 
 def runs_unlike(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], list[str]]:
@@ -107,8 +140,7 @@ def runs_unlike(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], 
 
     The bundle of a baseline from another file may differ, because only equal questions are paired.
     """
-    sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN} FROM runs r"  # noqa: S608 (our own names)
-    runs = {run: (bundle, mode or "plain") for run, bundle, mode in store.query(sql).rows}
+    runs = _kinds_of_runs(store)
 
     def unlike(a: str, b: str) -> list[str]:
         (bundle, mode), (other_bundle, other_mode) = runs[a], runs[b]
@@ -122,6 +154,16 @@ def runs_unlike(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], 
         ]
 
     return unlike
+
+
+class _RunKind(NamedTuple):
+    bundle: str | None
+    mode: str
+
+
+def _kinds_of_runs(store: Store) -> dict[str, _RunKind]:
+    sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN} FROM runs r"  # noqa: S608 (our own names)
+    return {run: _RunKind(bundle, mode or "plain") for run, bundle, mode in store.query(sql).rows}
 
 
 def _count_instruction_mismatches(store: Store, first: str, second: str, benchmark: str) -> int | None:
@@ -141,6 +183,8 @@ def _count_truncation_mismatches(first: ComparisonSide, second: ComparisonSide) 
 
     Returns None if token counts or cuts are unknown.
     """
+    if not (first.answer_arrays.has_cuts or second.answer_arrays.has_cuts):
+        return 0
     a, b = first.answer_arrays.restrict_to_common(second.answer_arrays)
     if any((values < 0).any() for values in (a.tokens, a.truncated, b.tokens, b.truncated)):
         return None
@@ -258,6 +302,11 @@ class AnswerArrays:
     output: npt.NDArray[np.uint64]
     tokens: Floats
     truncated: Floats
+
+    @property
+    def has_cuts(self) -> bool:
+        """Whether a prompt was truncated, or may have been, or has an unknown length."""
+        return bool(self.truncated.any() or (self.tokens < 0).any())
 
     def restrict_to_common(self, other: AnswerArrays) -> tuple[AnswerArrays, AnswerArrays]:
         """Restrict two runs' arrays to the answers that occur in both."""

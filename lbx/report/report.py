@@ -42,20 +42,22 @@ class PagePlace:
         order: Position among the page's reports, from 1.
         title: Title of the section, or "" for the title of the report.
         layout: "plain" (figures, then a table for each benchmark), "tables" or "figures" (for each benchmark tables
-            then figures, or figures then tables), "paper" (runs side by side) or "boards" (a table with figures for
-            each section).
+            then figures, or figures then tables), "paper" (runs side by side), "strips" (runs by lengths) or "boards"
+            (a table with figures for each section).
         has_answer_links: Whether a row is a run on a benchmark or task, so that numbers link to answers.
-        figures: Where figures are shown: in the "section" of the report, in the "first section", or in the section only
-            if the page shows "few runs", because the first section shows all scores.
+        figures: Where figures are shown: in the "section" of the report, or there only if the page shows "few runs",
+            because the first section shows all scores.
+        is_open: Whether the section is open, and follows the first section.
         has_best_baseline: Whether many runs are compared with the best one, if the query has no baseline.
     """
 
     group: str
     order: int
     title: str = ""
-    layout: Literal["plain", "tables", "figures", "paper", "boards"] = "plain"
+    layout: Literal["plain", "tables", "figures", "paper", "strips", "boards"] = "plain"
     has_answer_links: bool = False
-    figures: Literal["section", "first section", "few runs"] = "section"
+    figures: Literal["section", "few runs"] = "section"
+    is_open: bool = False
     has_best_baseline: bool = False
 
 
@@ -76,6 +78,7 @@ class Report:
         empty: Sentence for a report without rows.
         is_informative: Predicate for rows to show to readers. Other rows appear only in formats for programs, and a
             note counts them.
+        omission_notes: Function from these other rows to the sentences on them, in place of that note.
         takes: Options of ``lbx report`` that affect the rows, besides the options of every report.
         reads: Data that the rows are computed from: "numbers" (stored at the end of a run), "coverage" (numbers, and
             the number of samples with an answer or the settings that distinguish runs) or "answers" (and scores).
@@ -111,6 +114,7 @@ class Report:
     notes: Callable[[Table], Sequence[str]] | None = None
     empty: str = "This file has no rows for the report."
     is_informative: Callable[[Mapping[str, Any]], bool] | None = None
+    omission_notes: Callable[[Sequence[Mapping[str, Any]]], Sequence[str]] | None = None
     takes: Collection[str] = ()
     reads: Literal["answers", "numbers", "coverage"] = "answers"
     draw: Callable[[FigureSource], Iterable[Figure]] | None = None
@@ -176,7 +180,7 @@ class Report:
         """
         if self.make_sheets and table.rows and (sheets := self.make_sheets(table, further_notes, in_text)):
             return sheets
-        return [sheet(self, table, curves=in_text)]
+        return [sheet(self, table)]
 
     def write_parquet(self, store: Store, query: ReportQuery, path: Path) -> int:
         """Write the rows to a parquet file, in the types of the view. Returns the number of rows. Raises UsageError."""

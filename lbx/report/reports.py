@@ -34,6 +34,7 @@ _OBJECTS = (
     "report.rows.cost:COST",
     "report.rows.failures:FAILURES",
     "report.rows.estimates:ESTIMATES",
+    "report.rows.decision:DECISION",
     "report.rows.comparison:COMPARISON",
     "report.rows.changes:CHANGES",
     "report.rows.revisions:REVISIONS",

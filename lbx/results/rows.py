@@ -54,6 +54,11 @@ def run_identity(run: Mapping[str, Any]) -> dict[str, Any]:
     return {**json.loads(run["settings"]), **{name: run[name] for name in _IDENTITY}}
 
 
+def show_setting(value: object) -> str:
+    """Text of a setting in a message."""
+    return "not set" if value is None else repr(value)
+
+
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """List, sorted, the keys whose values differ as JSON."""
     return [name for name in sorted({*old, *new}) if as_json(old.get(name)) != as_json(new.get(name))]

@@ -286,7 +286,7 @@ def compare_models(
             if first_result.logits is not None:
                 first_result.logits.unlink()
             progress(second.backend.info.model, number + 1, len(prompts))
-        return Parity(info, second.backend.info, same_vocabulary, reasons, tuple(measured))
+        return Parity(info, second.backend.info, same_vocabulary, not_compared=reasons, prompts=tuple(measured))
     finally:
         second.backend.close()
 

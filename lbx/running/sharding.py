@@ -173,7 +173,10 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
         UsageError: the plan contains no such shard, or was made for another bundle or other tasks.
     """
     if number >= len(plan.shards):
-        raise UsageError(f"Shard {number} does not exist: the plan has {len(plan.shards)} shards, numbered from 0.")
+        raise UsageError(
+            f"Shard {number} does not exist: the plan has {len(plan.shards)} shards, numbered from 0.",
+            fix="Pass one of them with --shard.",
+        )
     plan.check(run.bundle.digest, [task.full_name for task in run.tasks])
     return plan.shards[number].selection
 

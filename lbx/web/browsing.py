@@ -55,7 +55,7 @@ from lbx.results.read.stored_answers import (
 )
 from lbx.results.scoring.score_columns import runs_by_id
 from lbx.web.documents import Documents, SearchableDocument
-from lbx.web.pages import page, parse_number
+from lbx.web.pages import page, parse_number, score_text
 
 
 class ResultsSource:
@@ -72,13 +72,19 @@ class ResultsSource:
     def connect(self, request: Request) -> Iterator[tuple[Store, dict[str, Any]]]:
         """Open the file, or a snapshot of a file that is being written, with the values that all pages show."""
         version = self.version()  # first: a commit during the reading makes the page out of date
+        root, site_root = request.scope["root_path"], request.scope.get("app_root_path", "")
+        place = root.removeprefix(site_root) if site_root else ""  # prefix of a file among several files
         with Store(self.path, allow_writer=True) as store:
             yield (
                 store,
                 {
-                    "root": request.scope["root_path"],
+                    "root": root,
+                    "path": place,
+                    "files": f"{site_root}/" if place else "",
                     "told": "",
-                    "snapshot": f"The file {store.snapshot}." if store.snapshot else removal_notice(store),
+                    "snapshot": f"The file {store.snapshot.describe_state()}."
+                    if store.snapshot
+                    else removal_notice(store),
                     "is_live": store.snapshot is not None,
                     "version": version,
                     "file": headline(self.path.name, progress(store, self.runs)),
@@ -186,7 +192,7 @@ PAGE_SIZE = 50
 """Answers per page of the list."""
 PREFIX = "list-"
 """Prefix of a list's parameters in the URLs of other pages."""
-_FILTERS = ("run", "task", "mark", "least", "below", "q")
+_FILTERS = ("run", "task", "mark", "least", "most", "q", "judges")
 _LONGEST_ID = 20
 _COLUMNS = {
     "score": "score",
@@ -235,9 +241,10 @@ class ListQuery:
             runs=[values["run"]] if "run" in values else list(source.runs),
             tasks=[values["task"]] if "task" in values else list(source.tasks),
             mark=mark if mark in (*LISTED, "any") else "",
-            at_least=_parse_score(values.get("least", "")),
-            below=_parse_score(values.get("below", "")),
+            at_least=_parse_percent(values.get("least", "")),
+            at_most=_parse_percent(values.get("most", "")),
             text=values.get("q", ""),
+            with_judges=bool({"run", "task", "judges"} & values.keys() or source.runs or source.tasks),
         )
 
     def order(self, labels: Mapping[str, str]) -> AnswerOrder:
@@ -273,6 +280,7 @@ def answer_list(source: ResultsSource, request: Request) -> Response:
         if not tasks:
             sql = "SELECT DISTINCT benchmark || '/' || task FROM generations ORDER BY ALL"
             tasks = [name for (name,) in store.query(sql).rows]
+        ((has_judges,),) = store.query("SELECT count(*) > 0 FROM judges").rows
     return page(
         "answers.html",
         **values,
@@ -283,6 +291,7 @@ def answer_list(source: ResultsSource, request: Request) -> Response:
         rows=[_row(row, labels, query) for row in rows],
         before=query.link(**{"from": max(1, first - PAGE_SIZE)}) if first > 1 else "",
         after=query.link(**{"from": first + PAGE_SIZE}) if first + PAGE_SIZE <= count else "",
+        has_judges=has_judges,
         asked={name: query.values.get(name, "") for name in (*_FILTERS, "sort")},
         choices={
             "run": [(run, labels[run]) for run in sorted(runs, key=lambda run: labels[run])],
@@ -300,7 +309,7 @@ def _row(row: Mapping[str, Any], labels: Mapping[str, str], query: ListQuery) ->
         "run": labels.get(key.run_id, key.run_id),
         "sample": str(key.sample._replace(sample_id=_cut_middle(key.sample_id))),
         "name": str(key.sample),
-        "score": row["score"],
+        "score": score_text(row["score"]),
         "question": first_line(row["question"]),
         "answer": first_line(row["answer"]),
         "reference": first_line(row["reference"]) + (f" (+{more})" if more > 0 else ""),
@@ -319,9 +328,9 @@ def _cut_middle(text: str) -> str:
     return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID // 2]}…{text[-_LONGEST_ID // 2 + 1 :]}"
 
 
-def _parse_score(text: str) -> float | None:
+def _parse_percent(text: str) -> float | None:
     try:
-        return float(text)
+        return float(text.removesuffix("%"))
     except ValueError:
         return None
 
@@ -361,7 +370,7 @@ def answer_page(source: ResultsSource, texts: BrowsingTexts, request: Request) -
         after=after,
         other=answer_link(key, {**query.prefixed, **({} if shows_prompt else {"show": "prompt"})}),
         question=question_link(key, query.prefixed),
-        link=answer_link(key),
+        link=values["path"] + answer_link(key),
         shows_prompt=shows_prompt,
         remark=remark,
     )
@@ -389,7 +398,7 @@ def question_page(source: ResultsSource, texts: BrowsingTexts, request: Request)
         base=next((column for column in columns if column["name"] == base), None),
         back=query.link(),
         fields={"benchmark": key.benchmark, "task": key.task, "sample": key.sample_id, **query.prefixed},
-        link=question_link(key),
+        link=values["path"] + question_link(key),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -41,10 +43,18 @@ class FormText(str):
     __slots__ = ()
 
 
+def score_text(score: float | None) -> str:
+    """Format a score in percent with one decimal, as the script of the report page does from two decimals."""
+    if score is None or not math.isfinite(score):
+        return ""
+    return str(Decimal(math.floor(10_000 * score + 0.5) / 100).quantize(Decimal("0.1"), ROUND_HALF_UP))
+
+
 @functools.cache
 def _templates() -> Environment:
     environment = template_environment(HERE / "templates")
     environment.globals["limits"] = limits
+    environment.filters["score"] = score_text
     environment.filters["blocks"] = lambda text: blocks_of(visible(text)) if text else []
     return environment
 

@@ -187,6 +187,7 @@ def _sentences(text: str, tables: Mapping[str, Table]) -> Iterator[str]:
     said = re.sub("<[^>]*>", "", re.sub("<(table|svg).*?</\\1>", "", found[0], flags=re.DOTALL)) if found else ""
     held = [(row["score"], row.get("low"), row.get("high")) for row in tables["leaderboard"].dicts()]
     held += [(row["difference"], row["low"], row["high"]) for row in tables["comparison"].dicts()]
+    held += [(row["lead"], row["low"], row["high"]) for row in tables["decision"].dicts()]
     held += [(row["score"], row["failed_as_0"], row["failed_as_1"]) for row in tables["leaderboard"].dicts()]
     for value, low, high in re.findall(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]", said):
         ends = (value, low, high)

@@ -23,7 +23,7 @@ from lbx.results import Table
 Row = Mapping[str, Any]
 NUMBER = r"[-+]?[\d,]+(?:\.\d+)?(?:e[-+]?\d+)?"
 _SCALES = {"percent": 100, "points": 100, "share": 100}
-_WORDS = ("text", "flag", "curve")
+_WORDS = ("text", "flag")
 
 
 @dataclass
@@ -245,6 +245,7 @@ def shown_columns(view: Report, rows: Sequence[Row], grid: Grid) -> list[Column]
         for column in view.columns
         if column.name in rows[0]
         and (not (column.optional or column.unknown) or any(row[column.name] is not None for row in rows))
+        and (not column.never_zero or any(row[column.name] for row in rows))
         and (column.name not in ("mode", "differs_in") or column.heading in grid.heads)
     ]
 

@@ -20,6 +20,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_on_page, write_parquet
 from lbx.report.rows import paper as papers
 from lbx.report.rows.board import BOARDS
+from lbx.report.rows.effective_context import Strip, strips
 from lbx.results import Store, Table
 from lbx.results.scoring.reading import open_with_numbers
 from tests.consistency import own_reports
@@ -146,6 +147,17 @@ def in_paper(table: Table, grids: Iterator[Grid]) -> Iterator[str]:
             yield f"{row['line']} of {row['run']}: {row['official']!r} is printed {cells}"
 
 
+def in_strip(strip: Strip, grid: Grid) -> Iterator[str]:
+    """What a strip says otherwise than its rows: scores with one digit, and nothing for other lengths."""
+    for row, cells in zip(strip.rows, grid.lines, strict=True):
+        for length, text in zip(strip.lengths, cells, strict=False):
+            score = row.cells[length]["score"] if length in row.cells else None
+            if text != ("" if score is None else f"{100 * score:.1f}"):
+                yield f"{text!r} for {score!r} up to {length}"
+        if cells[len(strip.lengths)] != row.line["works_to"]:
+            yield f"{cells} for {row.line['works_to']}"
+
+
 def on_page(text: str, tables: dict[str, Table]) -> Iterator[str]:
     """The tables of a page: those of reports, a table a benchmark."""
     grids: dict[str, list[Grid]] = {}
@@ -153,6 +165,10 @@ def on_page(text: str, tables: dict[str, Table]) -> Iterator[str]:
         grids.setdefault(grid.title, []).append(grid)
     for name, table in tables.items():
         if (name not in reports_on_page() and name not in BOARDS) or not table.rows or name == "paper":
+            continue
+        if name == "effective_context":
+            for strip in strips(table.dicts()):
+                yield from (f"page: {strip.title}: {why}" for why in in_strip(strip, grids[strip.title][0]))
             continue
         view = REPORTS[name]
         title = view.title.split(" (")[0]

@@ -33,7 +33,7 @@ def tips(chart: ElementTree.Element) -> list[str]:
 
 def placed(chart: ElementTree.Element) -> list[tuple[float, float]]:
     """Where the marks of points are."""
-    marks = (n for n in chart.iter("path") if n.get("class") == "mark")
+    marks = (n for n in chart.iter("path") if n.get("class") in ("mark", "mark open"))
     found = (re.fullmatch(r"translate\((\S+) (\S+)\)", n.get("transform", "")) for n in marks)
     return [(float(at[1]), float(at[2])) for at in found if at]
 
@@ -116,6 +116,33 @@ def test_a_band_leaves_out_points_without_an_interval() -> None:
     assert [(min(x), max(x)) for x in edges] == [(at[0], at[1]), (at[5], at[6])]
     whiskers = [n.get("d", "") for n in chart.iter("path") if n.get("class") == "whisker"]
     assert len(whiskers) == 1 and whiskers[0].startswith(f"M{at[3]:g} ")
+
+
+def test_few_answers_are_a_hollow_mark_apart_from_the_line() -> None:
+    """One answer of 50 percent looked like 200 answers, and surer than these, since no band was around it."""
+    known, few = Point(40, 30, 50, n=200), Point(90, 20, 99, "9 answers", n=9)
+    chart = drawn(charts.curve("", "", list("abcde"), [Series("m", 0, [known, known, few, known, Point(20, n=50)])]))
+    at = [f"{x:g} " for x, _ in placed(chart)]
+    paths = {kind: [n.get("d", "") for n in chart.iter("path") if n.get("class", "").startswith(kind)]
+             for kind in ("line", "band", "whisker dash2", "mark open")}  # fmt: skip
+    assert [re.findall(r"[ML](\S+ )", path) for path in paths["line"]] == [at[:2], at[3:]]
+    assert len(paths["band"]) == 1 and at[2] not in paths["band"][0]
+    assert [path.startswith(f"M{at[2]}") for path in paths["whisker dash2"]] == [True]
+    assert len(paths["mark open"]) == 2, "that of 9 answers, and that without an interval"
+    assert "m: 90.0 [20.0, 99.0], 9 answers" in " ".join(tips(chart))
+
+
+def test_a_number_without_an_interval_is_an_open_mark_in_every_chart() -> None:
+    bare, sure = Point(40, n=300), Point(60, 50, 70, n=300)
+    for chart in (
+        charts.dots("", "", [("a", Series("a", 0, [bare])), ("b", Series("b", 1, [sure]))]),
+        charts.curve("", "", ["1"], [Series("a", 0, [bare]), Series("b", 1, [sure])]),
+        charts.radar("", "", ["1", "2", "3"], [Series("a", 0, [bare, sure, None])]),
+        charts.scatter(
+            "", "", x_name="x", y_name="y", points=[ScatterPoint("a", 0, sure, bare), ScatterPoint("b", 1, bare, sure)]
+        ),
+    ):
+        assert chart.count('class="mark open"') == chart.count('class="mark"') == 1, chart
 
 
 def test_an_axis_has_round_ticks_that_hold_all_values() -> None:

@@ -16,6 +16,7 @@ from scipy import stats
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.comparison import cautions
@@ -219,6 +220,68 @@ def test_what_was_not_asked_alike_is_refused(store: Store, changes: dict[str, An
     answers = read_report(store, "changes", ReportQuery(baseline="a"))
     assert {row["caution"] for row in answers.dicts()} == {None if "cut" in reason else reason}
     assert cautions(answers) == ([] if "cut" in reason else [f"Caution: {reason}."])
+
+
+def add_benchmark(store: Store, name: str, benchmark: str, scores: Mapping[str, float], **answer: Any) -> None:
+    """Answers of a run to another benchmark."""
+    told = {"prompt_tokens": 9, "original_tokens": 9, "truncated": False, **answer}
+    store.write(
+        samples=[SampleRow(Sample(benchmark, "x", key, key, "?", ("yes",)), place) for place, key in enumerate(scores)],
+        generations=[GenerationRow(name, benchmark, "x", key, 0, f"{name} {key}", **told) for key in scores],
+        scores=[ScoreRow(name, benchmark, "x", key, 0, "f1", 1, value, None, True) for key, value in scores.items()],
+    )
+    aggregate_scores(store, name, BENCHMARKS[benchmark])
+
+
+def test_only_pairs_that_differ_are_refused_where_it_matters(store: Store) -> None:
+    """Of three runs, one has cut prompts of LongBench: its other benchmark and the other pair are compared."""
+    for seed, name in enumerate("abc"):
+        run(store, name, {"qasper": random_scores(seed)}, answer={"truncated": name == "c"})
+        add_benchmark(store, name, "own", random_scores(seed + 5))
+    table = read_report(store, "comparison")
+    rows = table.dicts()
+    compared = {(row["run_a"], row["run_b"], row["benchmark"]) for row in rows if row["verdict"] != "not compared"}
+    assert compared == {("a", "b", "longbench"), ("a", "b", "own"), ("a", "c", "own"), ("b", "c", "own")}
+    refused = [row for row in rows if row["verdict"] == "not compared"]
+    reason = "40 prompts cut in only one run, with the same tokenizer"
+    assert [(row["run_a"], row["run_b"], row["difference"], row["n"], row["caution"]) for row in refused] == [
+        ("a", "c", None, None, reason), ("b", "c", None, None, reason),
+    ]  # fmt: skip
+    shown = sheet(REPORTS["comparison"], table)
+    assert len(shown.rows) == len(rows) - 2
+    for first in "ab":
+        assert (
+            f"Not compared: {first} and c, longbench: {reason}. --allow-different-settings shows them." in shown.notes
+        )
+    forced = read_report(store, "comparison", ReportQuery(allow_different_settings=True)).dicts()
+    assert not any(row["verdict"] == "not compared" for row in forced)
+    # The cut runs' places rest on the pairs that are not compared.
+    board = read_report(store, "leaderboard")
+    cautions = {(row["run_id"], row["benchmark"]): row["place_caution"] for row in board.dicts()}
+    assert cautions == {(name, "longbench"): reason for name in "abc"} | {(name, "own"): None for name in "abc"}
+    shown = sheet(REPORTS["leaderboard"], board)
+    at = [column.name for column in shown.columns].index("place")
+    assert [row[at].endswith("†") for row in shown.rows] == [row["benchmark"] == "longbench" for row in board.dicts()]
+    assert any(note.startswith("† longbench: ") and reason in note for note in shown.notes)
+
+
+def test_tasks_select_rows_and_change_no_number(store: Store) -> None:
+    for seed, name in enumerate("ab"):
+        run(
+            store,
+            name,
+            {"qasper": random_scores(seed), "trec": random_scores(seed + 9)},
+            answer={"truncated": name == "b"},
+        )
+        add_benchmark(store, name, "own", random_scores(seed + 5))
+    every = lines(store, allow_different_settings=True)
+    assert lines(store, tasks=["own"]) == {name: row for name, row in every.items() if row["benchmark"] == "own"}
+    assert lines(store, tasks=["own/x"]).keys() == {"overall", "x"}, "the only task, so also the average"
+    assert lines(store, tasks=["qasper"], allow_different_settings=True) == {"qasper": every["qasper"]}
+    with pytest.raises(UsageError, match="80 prompts"):
+        lines(store, tasks=["qasper"])
+    with pytest.raises(UsageError, match="There is no task 'none'"):
+        lines(store, tasks=["none"])
 
 
 @pytest.mark.parametrize("answer", [{"truncated": True, "original_tokens": 12}, {"truncated": None}])

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from lbx.base.errors import UsageError
-from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.effective_context import choose_lengths
@@ -23,6 +22,7 @@ Lines = list[dict[str, Any]]
 
 
 def lines_of(path: Path, **wanted: Any) -> Lines:
+    """The rows of the report."""
     with Store(path, read_only=True) as store:
         return read_report(store, "effective_context", ReportQuery(**wanted)).dicts()
 
@@ -163,8 +163,9 @@ def test_several_answers_to_a_question_are_one_sample(tmp_path: Path) -> None:
     rows = [
         row for at in range(3) for row in answers("qasper", {3000: spread(0.8, 12), 6000: [0.5] * 12}, iteration=at)
     ]
-    (line,) = lines_of(make(tmp_path / "r.duckdb", rows))
-    assert (line["tasks"], line["length_up_to"], line["score"]) == (0, None, None), "12 samples are too few"
+    lines = lines_of(make(tmp_path / "r.duckdb", rows))
+    assert [(line["n"], line["verdict"], line["effective"]) for line in lines] == [(12, "not compared", None)] * 2
+    assert {line["works_to"] for line in lines} == {"needs 30 questions a length, has 12"}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,8 @@ def test_published_answers_claim_no_length(imports: Path, model: str) -> None:
     """A model of 4k tokens was credited with 8,192 words, and with 32,768 characters at a score of 7."""
     with Store(imports, read_only=True) as store:
         ((run,),) = store.query("SELECT run_id FROM runs WHERE model = ?", [model]).rows
-        shown = sheet(REPORTS["effective_context"], read_report(store, "effective_context", ReportQuery(runs=[run])))
+        table = read_report(store, "effective_context", ReportQuery(runs=[run]))
+    sheets = REPORTS["effective_context"].sheets(table)
     lines = [line for line in lines_of(imports, runs=[run]) if line["length_up_to"]]
     assert {line["length_unit"] for line in lines} == {"words", "characters"}
     for line in lines:
@@ -223,7 +225,7 @@ def test_published_answers_claim_no_length(imports: Path, model: str) -> None:
             "it is unknown whether prompts were cut; the score up to 16,384, 7.2, is not significantly above the "
             "floor, 10.0"
         }
-    assert all("no claim" in row and any("unknown whether" in text for text in row) for row in shown.rows)
+    assert [row[-1] for shown in sheets for row in shown.rows] == ["prompts may be cut", ""] * 2
 
 
 def test_prompts_that_were_cut_end_what_is_claimed(tmp_path: Path) -> None:
@@ -297,6 +299,6 @@ def test_a_rule_that_nothing_meets_is_said(tmp_path: Path) -> None:
 def test_odd_files_have_words(tmp_path: Path, rows: list[Answer]) -> None:
     path = make(tmp_path / "r.duckdb", rows)
     with Store(path, read_only=True) as store:
-        made = sheet(REPORTS["effective_context"], read_report(store, "effective_context"), curves=True)
-    assert "nan" not in " ".join(text for row in made.rows for text in row)
-    assert made.notes
+        made = REPORTS["effective_context"].sheets(read_report(store, "effective_context"), in_text=True)
+    assert "nan" not in " ".join(text for shown in made for row in shown.rows for text in row)
+    assert made[-1].notes

@@ -22,11 +22,10 @@ from lbx.opinions.rating_rows import RatingRow
 from lbx.report import overview, page
 from lbx.report.format import render
 from lbx.report.format.sheets import Sheet
-from lbx.report.format.table_cells import sheet, without_intervals
+from lbx.report.format.table_cells import without_intervals
 from lbx.report.format.terminal import lines
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet
-from lbx.report.rows import paper as papers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store, Table
 from tests.command_line import Done, Lbx
 from tests.judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_first, calibration, like_gpt4
@@ -159,8 +158,8 @@ def tables(file: Path) -> list[tuple[str, Table]]:
     return found
 
 
-def _sheets(name: str, table: Table, *, curves: bool = False) -> list[Sheet]:
-    return papers.sheets(table) if name == "paper" and table.rows else [sheet(REPORTS[name], table, curves=curves)]
+def _sheets(name: str, table: Table, *, in_text: bool = False) -> list[Sheet]:
+    return [*REPORTS[name].sheets(table, in_text=in_text)]
 
 
 def _is_clean(text: str) -> None:
@@ -171,7 +170,7 @@ def _is_clean(text: str) -> None:
 def test_for_people(tables: list[tuple[str, Table]]) -> None:
     for name, table in tables:
         for width in (80, 160, None):
-            shown = [line.text for one in _sheets(name, table, curves=True) for line in lines(one, width)]
+            shown = [line.text for one in _sheets(name, table, in_text=True) for line in lines(one, width)]
             _is_clean("\n".join(shown))
             assert width is None or max(cell_len(line.replace("\u200e", "")) for line in shown) <= width
             if not table.rows:

@@ -21,6 +21,7 @@ from lbx.report.page import pieces
 from lbx.report.page.source import PageSource
 from lbx.report.query import ALL
 from lbx.results import Store
+from lbx.results.scoring.reading import add_missing_numbers
 from tests.chromium import violations, watched
 from tests.command_line import Lbx, fails
 from tests.page_parts import EVIL, NAMES, SPELLED, results_file
@@ -44,13 +45,12 @@ def labels(svg: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def ten_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return results_file(tmp_path_factory.mktemp("figures") / "r.duckdb", MODELS, failed=())
+    return results_file(tmp_path_factory.mktemp("figures") / "r.duckdb", MODELS, samples=60, failed=())
 
 
 def test_curves_of_a_report_have_equal_axes_and_names(ten_runs: Path) -> None:
     drawn = figures(ten_runs, "length_curve")
-    tasks = [f"longbench/{task}, {unit}" for task in ("hotpotqa", "qasper") for unit in ("prompt tokens", "words")]
-    assert sorted(figure.title for figure in drawn) == tasks
+    assert [figure.title for figure in drawn] == [f"longbench/{task}, prompt tokens" for task in ("hotpotqa", "qasper")]
     assert len({re.search(r'data-values="[^"]*"', figure.svg)[0] for figure in drawn}) == 1  # type: ignore[index]
     for figure in drawn:
         names = re.findall(r'class="label name"[^>]*>([^<]*)', figure.svg)
@@ -154,6 +154,31 @@ def test_a_file_is_complete(ten_runs: Path, tmp_path: Path) -> None:
     assert all(x + w <= float(tree.get("width", 0)) and y + h < float(tree.get("height", 0)) for x, y, w, h in boxes)
 
 
+def test_a_file_is_as_wide_as_its_charts(ten_runs: Path) -> None:
+    """A column of dots of 720 pixels had 380 empty ones beside it."""
+    drawn = figures(ten_runs, "leaderboard")
+    tree = ElementTree.fromstring(drawings.svg_file("The title", drawn))
+    assert float(tree.get("width", 0)) == max(float(node.get("width", 0)) for node in tree.findall(f"{SVG}svg")) < 800
+
+
+def test_a_task_is_drawn_once_in_tokens_where_these_are_known_of_all_runs(tmp_path: Path) -> None:
+    rows = [
+        Answer(f"{length} {n}", {"f1": 0.5}, run=run, task=task, length=length,
+               values={"original_tokens": 2 * length} if tokens else {})
+        for run in "ab"
+        for task, tokens in (("qasper", True), ("musique", run == "a"), ("hotpotqa", False))
+        for length in (1000, 3000)
+        for n in range(12)
+    ]  # fmt: skip
+    path = make(tmp_path / "r.duckdb", rows)
+    with Store(path) as store:
+        add_missing_numbers(store)
+    titles = [figure.title for figure in figures(path, "length_curve")]
+    assert titles == ["longbench/hotpotqa, words", "longbench/musique, words", "longbench/qasper, prompt tokens"]
+    with Store(path, read_only=True) as store:
+        assert len(store.query("SELECT DISTINCT task, length_unit FROM length_curve").rows) == 5
+
+
 def test_a_file_of_hostile_names_is_text(tmp_path: Path) -> None:
     path = results_file(tmp_path / "r.duckdb", [*NAMES, EVIL])
     for name in ("leaderboard", "task_scores", "length_curve", "comparison"):
@@ -225,7 +250,7 @@ OUTSIDE = """() => [...document.querySelectorAll('svg.chart')].flatMap(chart => 
 
 
 def test_names_of_ten_runs_neither_overlap_nor_leave_their_charts(opened: Page) -> None:
-    assert opened.locator("svg.chart").count() == 6
+    assert opened.locator("svg.chart").count() == 4
     assert opened.evaluate(OVERLAPS) == []
     assert opened.evaluate(OUTSIDE) == []
 
@@ -301,14 +326,15 @@ def test_a_saved_chart_opens_alone(opened: Page, browser: Browser, tmp_path: Pat
     figure = opened.locator("#length_curve figure").first
     figure.hover()
     with opened.expect_download() as download:
-        figure.locator("button.save").click()
-    assert download.value.suggested_filename == "longbench-hotpotqa-words.svg"
+        figure.locator("button.take").click()
+        opened.get_by_role("button", name="Save as SVG").click()
+    assert download.value.suggested_filename == "longbench-hotpotqa-prompt-tokens.svg"
     download.value.save_as(tmp_path / "saved.svg")
     with watched(browser) as (open_window, said, asked):
         page = open_window()
         page.goto((tmp_path / "saved.svg").as_uri())
         texts = page.evaluate("[...document.querySelectorAll('text')].map(text => text.textContent)")
-        assert texts[0] == "longbench/hotpotqa, words"
+        assert texts[0] == "longbench/hotpotqa, prompt tokens"
         assert len([text for text in texts if text.startswith("organ")]) == 8
         colour = "getComputedStyle(document.querySelector('.line')).stroke"
         assert page.evaluate(colour) == "rgb(30, 77, 211)", "the blue of light paper"

@@ -20,7 +20,7 @@ from tests.report.made_runs import add_run, trec
 def first_section(path: Path) -> str:
     with Store(path, read_only=True) as store:
         text = "".join(page.pieces(store))
-    return text[text.index('id="scores"') : text.index('id="leaderboard-title"')]
+    return text[text.index('id="scores"') : text.index('id="effective_context"')]
 
 
 def table_rows(section: str) -> list[list[str]]:
@@ -103,7 +103,7 @@ def test_a_column_of_equal_scores_has_no_shade(tmp_path: Path) -> None:
 
 def test_a_switch_per_group_of_columns_works_without_a_script(tmp_path: Path) -> None:
     section = first_section(results_file(tmp_path / "r.duckdb", tasks=["lcc", "repobench-p"]))
-    switches = re.findall(r'<input type="checkbox" class="(\w+)"( checked)?> ([^<]+)</label>', section)
+    switches = re.findall(r'<input type="checkbox" class="(\w+)" value="[^"]+"( checked)?> ([^<]+)</label>', section)
     assert [(name, bool(checked)) for _, checked, name in switches] == [
         ("95% intervals and places", False),
         ("categories of longbench", True),

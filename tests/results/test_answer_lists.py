@@ -27,7 +27,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["", *SORTS])
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("choice", [AnswerFilter(), AnswerFilter(runs=["one"], text="says", at_least=0.25)])
+@pytest.mark.parametrize("choice", [AnswerFilter(), AnswerFilter(runs=["one"], text="says", at_least=25)])
 def test_places_agree_with_the_list(results: Path, choice: AnswerFilter, name: str, descending: bool) -> None:
     order = AnswerOrder(name, descending, ["umpire", "two", "one"])
     with Store(results, read_only=True) as store:

@@ -99,7 +99,9 @@ def test_an_answer_has_the_choices_of_its_question(client: TestClient) -> None:
 
 
 def test_filters_are_exact(client: TestClient) -> None:
-    assert _count(client, "") == 241
+    assert _count(client, "") == 240
+    assert _count(client, "judges=yes") == 241 and _count(client, "judges=yes&mark=failed") == 2
+    assert _count(client, "run=umpire") == _count(client, "task=judge/leval") == 1, "a judge that is asked for"
     assert _count(client, "run=two") == 120
     assert _count(client, "task=longbench/qasper") == 240
     assert _count(client, "mark=failed") == 2
@@ -107,7 +109,8 @@ def test_filters_are_exact(client: TestClient) -> None:
     assert _count(client, "mark=reasoning+unclosed") == 2
     assert _count(client, "mark=out+of+tokens") == 2
     assert _count(client, "mark=any") == 8
-    assert _count(client, "least=0.5&below=0.75&run=one") == 30
+    assert _count(client, "least=50&most=50&run=one") == 30
+    assert _count(client, "least=25.01&most=75&run=one") == 60
     assert _count(client, "q=ONE+SAYS+11") == 11  # 11, 110 to 119
     assert _listed(client, "q=never+stopped&run=two") == [("two", "longbench/qasper/s3")]
     first = client.get("/").text
@@ -126,11 +129,11 @@ def test_heads_sort(client: TestClient) -> None:
     assert '/?run=one&sort=score"' in page, "the same head reverses the order"
     assert 'name="sort" value="-score"' in page, "filters keep the order"
     assert _listed(client, "run=one&sort=-score")[:2] == [("one", f"longbench/qasper/s{n}") for n in (3, 7)]
-    assert _listed(client, "sort=-score&from=241") != [], "answers without a score are at the end"
-    assert _listed(client, "sort=-run")[0][0].startswith("umpire")
+    assert _listed(client, "sort=-score&from=240") != [], "answers without a score are at the end"
+    assert _listed(client, "sort=-run&judges=yes")[0][0].startswith("umpire")
     assert _listed(client, "run=two&sort=question")[0][1] == "longbench/qasper/s0"
     assert _listed(client, "run=two&sort=-tokens")[0][1] == "longbench/qasper/s119"
-    assert _listed(client, "sort=sample&from=2")[:2] == [(run, "longbench/qasper/s0") for run in ("one", "two")]
+    assert _listed(client, "sort=sample&judges=yes&from=2")[:2] == [(run, "longbench/qasper/s0") for run in ("one", "two")]
     assert _listed(client, "sort=nothing") == _listed(client, "")
 
 
@@ -168,7 +171,7 @@ def test_pages_follow_each_other(client: TestClient) -> None:
 def test_an_answer_with_all_that_is_known(client: TestClient) -> None:
     page = " ".join(html.unescape(client.get(_address("one", "s0")).text).split())
     for text in (
-        '<b>0</b> <span class="quiet">qa_f1</span>',
+        '<b>0.0</b> <span class="quiet">qa_f1</span>',
         "What is 0?", "it is 0", "one says 0", "qa_f1", "took 0", "umpire (judge: leval): better than two, first",
         "ann (scores): 4", "bob (pairs): better than two", "4,000 tokens in the prompt", "The kettle is blue.",
     ):  # fmt: skip

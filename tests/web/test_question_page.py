@@ -73,7 +73,7 @@ def test_the_best_answer_is_first(results: Path) -> None:
         "an answer without a score is last"
     )
     assert "5 answers" in page, "an answer without a score is last"
-    assert "no score" in page and "0.75" in page
+    assert "no score" in page and "75.0" in page
 
 
 def test_differences_are_marked(opened: Opened) -> None:
@@ -91,13 +91,13 @@ def test_differences_are_marked(opened: Opened) -> None:
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url("**/answer?**")
-    page.locator("#work > .score b", has_text="0.5").wait_for()
+    page.locator("#work > .score b", has_text="50.0").wait_for()
     page.keyboard.press("m")
     page.wait_for_url("**/question?**")
     page.locator("#count", has_text="5 answers").wait_for()
     page.go_back()
     page.wait_for_url("**/answer?**")
-    page.locator("#work > .score b", has_text="0.5").wait_for()
+    page.locator("#work > .score b", has_text="50.0").wait_for()
 
 
 def test_texts_that_are_too_long_are_not_compared(opened: Opened) -> None:

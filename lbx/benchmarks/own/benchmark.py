@@ -254,7 +254,10 @@ def read_for_bundle(path: Path, reserved_names: Mapping[str, str]) -> tuple[Defi
         for task in definition.tasks:
             data = path.parent / task.data
             if not data.is_file():
-                raise UsageError(f"{task.location}: there is no file {data}.")
+                raise UsageError(
+                    f"{task.location}: there is no file {data}.",
+                    fix="Add it, or correct `data`, a path relative to the definition.",
+                )
             deque(samples_in(data, definition.name, task), maxlen=0)
             documents += document_files(data, task)
     names = dict.fromkeys(task.data for task in definition.tasks)

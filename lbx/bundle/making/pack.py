@@ -328,7 +328,7 @@ def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, option
     try:
         extra = tuple(ImageSource(image, origin="--include-image") for image in options.get("images", ()))
     except ValueError as exc:
-        raise UsageError(str(exc)) from exc
+        raise UsageError(f"The image cannot go into the bundle: {exc}", fix="Rename it.") from exc
     recipe = replace(recipe, sources=(*recipe.sources, *extra))
     retry = options.get("retry", Retry())
     with (

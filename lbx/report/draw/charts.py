@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -101,6 +101,9 @@ def visible_width(names: Iterable[str], most: float) -> float:
     return min(max((svg.text_width(one_line(name[:200])) for name in names), default=0.0), most)
 
 
+FEWEST_ANSWERS = 10
+"""Number of answers below which a point is not joined to others by a line."""
+_MARKS, _WHISKERS = ("mark", "mark open"), ("whisker", "whisker dash2")
 MOST_BANDS = 2
 """Maximum number of lines in a chart whose bands are always visible."""
 _ROW_GAP = 6.0
@@ -116,6 +119,7 @@ class Point:
     """Value in a chart, with an optional interval and a note for the tooltip.
 
     Attributes:
+        n: Number of answers, or None if it is unknown.
         is_complement: Whether the value is 100 minus another value of the chart.
         is_percent: Whether the value is shown as a percentage, with one decimal.
     """
@@ -124,6 +128,7 @@ class Point:
     low: float | None = None
     high: float | None = None
     note: str = ""
+    n: int | None = None
     is_complement: bool = False
     is_percent: bool = False
 
@@ -134,6 +139,15 @@ class Point:
     @property
     def has_interval(self) -> bool:
         return svg.is_finite(self.low) and svg.is_finite(self.high)
+
+    @property
+    def is_of_few(self) -> bool:
+        return self.n is not None and self.n < FEWEST_ANSWERS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the mark is hollow, because the value is uncertain or the uncertainty is unknown."""
+        return self.is_of_few or not self.has_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +179,11 @@ def curve(
     width: int = 520,
     ends: Sequence[float] = (),
 ) -> str:
-    """Draw a chart of values over ordered ticks: lines through all points, and bands over points with intervals.
+    """Draw a chart of values over ordered ticks: lines through points, and bands over points with intervals.
 
-    Names are at the ends of lines, or in a legend if there are too many. With more than ``MOST_BANDS`` lines, a band
-    appears while the pointer is on the line.
+    Points of fewer than ``FEWEST_ANSWERS`` answers interrupt lines and bands, and their intervals are dashed. Names are
+    at the ends of lines, or in a legend if there are too many. With more than ``MOST_BANDS`` lines, a band appears
+    while the pointer is on the line.
 
     Args:
         lines: series with one point per tick.
@@ -202,14 +217,21 @@ def curve(
 def _line(line: Series, at: Sequence[float], scale: svg.Axis, band: str) -> str:
     known_points = [(x, p) for x, p in zip(at, line.points, strict=True) if p and p.has_value]
     body = ""
-    for has_interval, neighbours in groupby(known_points, key=lambda pair: pair[1].has_interval):
-        if has_interval:
-            ends = [(x, scale(p.low), scale(p.high)) for x, p in neighbours]
-            low, high = [(x, y) for x, y, _ in ends], [(x, y) for x, _, y in ends]
-            outline = svg.path([*low, *high[::-1]])
-            body += f'<path class="{band}" d="{outline}z"/>' if len(ends) > 1 else svg.whisker(*low[0], *high[0])
-    body += svg.line(line.mark, [(x, scale(p.value)) for x, p in known_points])
-    return body + "".join(svg.spot(line.mark, x, scale(p.value), _tip(line.name, p)) for x, p in known_points)
+    for (has_interval, is_of_few), group in groupby(known_points, key=lambda at: (at[1].has_interval, at[1].is_of_few)):
+        ends = [(x, scale(p.low), scale(p.high)) for x, p in group if has_interval]
+        low, high = [(x, y) for x, y, _ in ends], [(x, y) for x, _, y in ends]
+        if len(ends) > 1 and not is_of_few:
+            body += f'<path class="{band}" d="{svg.path([*low, *high[::-1]])}z"/>'
+        else:
+            kind = _WHISKERS[is_of_few]
+            body += "".join(svg.whisker(*a, *b, kind) for a, b in zip(low, high, strict=True))
+    for is_of_few, group in groupby(known_points, key=lambda at: at[1].is_of_few):
+        body += "" if is_of_few else svg.line(line.mark, [(x, scale(p.value)) for x, p in group])
+    return body + "".join(_spot(line, p, x, scale(p.value)) for x, p in known_points)
+
+
+def _spot(series: Series, point: Point, x: float, y: float) -> str:
+    return svg.spot(series.mark, x, y, _tip(series.name, point), _MARKS[point.is_open])
 
 
 def _end_labels(
@@ -277,8 +299,9 @@ def _tie(x: float, y: float, letter: str) -> str:
 
 
 def _dot(series: Series, point: Point, scale: svg.Axis, y: float) -> str:
-    body = svg.whisker(scale(point.low), y, scale(point.high), y) if point.has_interval else ""
-    return body + svg.spot(series.mark, scale(point.value), y, _tip(series.name, point))
+    low, high = scale(point.low), scale(point.high)
+    body = svg.whisker(low, y, high, y, _WHISKERS[point.is_of_few]) if point.has_interval else ""
+    return body + _spot(series, point, scale(point.value), y)
 
 
 def heat(
@@ -292,6 +315,9 @@ def heat(
     marks: Sequence[int | None] = (),
     column_marks: Sequence[int] = (),
     corner: str = "",
+    hatches: Collection[tuple[int, int]] = (),
+    edges: Mapping[int, int] | None = None,
+    endings: Sequence[str] = (),
 ) -> str:
     """Draw a heat map: a grid of coloured cells with numbers, in which higher values are darker.
 
@@ -301,6 +327,9 @@ def heat(
         marks: marks of the rows' runs.
         column_marks: marks of the columns' runs.
         corner: name of the vertical axis.
+        hatches: (row, column) of hatched cells.
+        edges: {row: column with a thick line on the right}.
+        endings: texts after the rows.
     """
     known_cells = {key: p for key, p in cells.items() if p.has_value}
     values = [svg.number(p.value) for p in known_cells.values()] or [0.0]
@@ -310,6 +339,7 @@ def heat(
     wide, tall, left = 46.0 if upright else max(46.0, widest + 6), 20.0, room + 14
     top = 14 + (widest if upright else 8)
     attributes = [f' class="{svg.run_class(mark)}"' for mark in column_marks] or [""] * len(columns)
+    right = left + wide * len(columns)
     parts = [svg.text(left - 8, top - 6, corner, "end")] if corner else []
     for at, (name, attribute) in enumerate(zip(short_names(columns, 150), attributes, strict=True)):
         words = svg.text(left + wide * (at + 0.5), top - 6, name, "middle", columns[at], is_vertical=upright)
@@ -320,9 +350,16 @@ def heat(
             share = min(max((svg.number(p.value) - low) / (high - low), 0), 1) if high > low else 0.5
             box = (left + wide * column, top + tall * at, wide, tall)
             body += _cell(box, p, share, _tip(f"{row}, {columns[column]}", p), attributes[column])
+            body += svg.hatch(*box) if (at, column) in hatches else ""
+        if edges and at in edges:
+            x, y = left + wide * (edges[at] + 1), top + tall * at
+            body += f'<path class="edge" d="{svg.path([(x, y), (x, y + tall)])}"/>'
+        if endings:
+            body += svg.text(right + 10, top + tall * (at + 0.7), endings[at], "start")
         mark = marks[at] if marks else None
         parts.append(body if mark is None else svg.rows(svg.group(mark, body, "row"), tall))
-    return svg.chart(title, about, left + wide * len(columns) + 4, top + tall * len(rows) + 4, parts)
+    room = max(map(svg.text_width, endings)) + 10 if endings else 0.0
+    return svg.chart(title, about, right + room + 4, top + tall * len(rows) + 4, parts)
 
 
 def _cell(box: tuple[float, float, float, float], point: Point, share: float, tip: str, attributes: str) -> str:
@@ -364,7 +401,7 @@ def scatter(title: str, about: str, *, x_name: str, y_name: str, points: Sequenc
         body = svg.whisker(x, y_axis(p.y.low), x, y_axis(p.y.high)) if p.y.has_interval else ""
         body += svg.whisker(x_axis(p.x.low), y, x_axis(p.x.high), y) if p.x.has_interval else ""
         tip = f"{p.name[:99]}: {y_name} {_point_text(p.y)}, {x_name} {_point_text(p.x)}"
-        body += svg.spot(p.mark, x, y, svg.escape_text(tip))
+        body += svg.spot(p.mark, x, y, svg.escape_text(tip), _MARKS[p.y.is_open])
         label = svg.draw_name(names[p.name], p.name, (x, y), boxes, (left, top, width - 4, height - bottom))
         unnamed += [] if label else [(p.name, p.mark)]
         parts.append(svg.group(p.mark, body + label))
@@ -395,9 +432,7 @@ def radar(title: str, about: str, axes: Sequence[str], shapes: Sequence[Series],
         known_points = [(t, p) for t, p in zip(turns, shape.points, strict=True) if p and p.has_value]
         ends = [at(t, min(max(svg.number(p.value) / most, 0), 1)) for t, p in known_points]
         body = svg.line(shape.mark, ends, closed=True)
-        body += "".join(
-            svg.spot(shape.mark, x, y, _tip(shape.name, p)) for (x, y), (_, p) in zip(ends, known_points, strict=True)
-        )
+        body += "".join(_spot(shape, p, x, y) for (x, y), (_, p) in zip(ends, known_points, strict=True))
         parts.append(svg.group(shape.mark, body))
     return svg.chart(title, about, width, height, parts)
 

@@ -67,7 +67,8 @@ def point_of_row(row: Row, scale: float = 100.0, value: str = "score", of: str =
     """Make a point from the value and interval in a row. ``of`` is the prefix of the interval's columns."""
     ends = (row.get(name) for name in (value, f"{of}low", f"{of}high"))
     number, low, high = (None if end is None else scale * end for end in ends)
-    return Point(number, low, high, f"{row['n']:,} answers" if row.get("n") else "", is_percent=scale != 1)
+    count = row.get("n")
+    return Point(number, low, high, f"{count:,} answers" if count else "", count, is_percent=scale != 1)
 
 
 def group_rows(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:
@@ -84,7 +85,7 @@ def run_series(source: FigureSource, run_id: str, points: Sequence[Point | None]
 CHART_STYLE = files("lbx.report.draw").joinpath("charts.css").read_text("utf-8")
 """Style sheet of charts, which also contains the palettes of pages."""
 
-_WIDTH, _GAP, _TITLE = 1100.0, 24.0, 24.0  # px
+_NARROWEST, _WIDEST, _GAP, _TITLE = 420.0, 1100.0, 24.0, 24.0  # px
 _PIXELS_PER_PX = 2.0
 _FAMILIES = "system-ui, 'Noto Sans', 'DejaVu Sans', 'Liberation Sans', Arial, Helvetica, sans-serif"
 """Font families that a renderer without a default font tries in order."""
@@ -93,19 +94,21 @@ _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
 def svg_file(title: str, figures: Sequence[Figure]) -> str:
-    """Arrange figures and titles in rows, and captions below, as a self-contained SVG file."""
+    """Arrange figures and titles in rows, and captions below, as a self-contained SVG file of the charts' width."""
     if figures[0].is_whole:
         return _file(title, *_size(figures[0]), figures[0].svg)
     places, height = _arrange(figures)
-    parts = [_heading(4, 20, title, _WIDTH)]
+    width = max([_NARROWEST, *(x + _size(figure)[0] for figure, x, _ in places)])
+    parts = [_heading(4, 20, title, width)]
     for figure, x, y in places:
         parts.append(_heading(x + 4, y + 14, figure.title, _size(figure)[0]))
         parts.append(figure.svg.replace("<svg ", f'<svg x="{svg.px(x)}" y="{svg.px(y + _TITLE)}" ', 1))
     captions = list(dict.fromkeys(figure.caption for figure in figures if figure.caption))
     for caption in captions:
-        parts.append(svg.text(4, height, svg.shorten(caption, _WIDTH), "start"))
-        height += svg.LINE + 3
-    return _file(title, _WIDTH, height, "".join(parts))
+        for line in _wrap(caption, width):
+            parts.append(svg.text(4, height, line, "start"))
+            height += svg.LINE + 3
+    return _file(title, width, height, "".join(parts))
 
 
 def _file(title: str, width: float, height: float, body: str) -> str:
@@ -117,12 +120,24 @@ def _file(title: str, width: float, height: float, body: str) -> str:
     )
 
 
+def _wrap(text: str, width: float) -> list[str]:
+    """Break a text between words into lines of a width in pixels."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if svg.text_width(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(svg.shorten(word, width))
+    return [line for line in lines if line]
+
+
 def _arrange(figures: Iterable[Figure]) -> tuple[list[tuple[Figure, float, float]], float]:
     """Arrange figures from left to right in rows. Returns (figure, x, y) of each, and the height of all rows."""
     places, x, y, tall = [], 0.0, 2 * _TITLE, 0.0
     for figure in figures:
         width, height = _size(figure)
-        if x and x + width > _WIDTH:
+        if x and x + width > _WIDEST:
             x, y, tall = 0.0, y + tall, 0.0
         places.append((figure, x, y))
         x, tall = x + width + _GAP, max(tall, height + _TITLE + _GAP)
@@ -197,6 +212,9 @@ MOST_LINES = 8
 """Maximum number of runs in a line chart."""
 
 
+_MOST_WIDE_CHARTS = 2
+
+
 @dataclass(frozen=True, slots=True)
 class LengthChart:
     """Data of a line chart over lengths.
@@ -214,11 +232,12 @@ class LengthChart:
 
 
 def draw_length_charts(charts: Sequence[LengthChart], caption: str) -> Iterator[Figure]:
-    """Draw line charts over lengths with equal axes, as small figures."""
+    """Draw line charts over lengths with equal axes, as small figures: three in a row if there are many."""
     ends = extent(line for chart in charts for line in chart.lines)
+    width = 340 if len(charts) > _MOST_WIDE_CHARTS else 520
     for chart in charts:
         about = f"Up to {chart.lengths[0]:,} to {chart.lengths[-1]:,} {chart.unit}."
-        svg = curve(chart.title, about, list(map(short_length, chart.lengths)), chart.lines, ends=ends)
+        svg = curve(chart.title, about, list(map(short_length, chart.lengths)), chart.lines, width=width, ends=ends)
         yield Figure(chart.name, svg, caption, chart.benchmark, is_small=True)
 
 

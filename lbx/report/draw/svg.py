@@ -207,9 +207,9 @@ def name(x: float, y: float, words: str, full_text: str = "", anchor: str = "") 
     return f'<text class="label name" x="{px(x)}" y="{px(y)}"{side}>{escape_text(words)}{tip}</text>'
 
 
-def spot(mark: int, x: float, y: float, tip: str) -> str:
-    """Draw the mark of a run with a tooltip. ``tip`` must be escaped."""
-    return f"<g><title>{tip}</title>{_shape(mark, x, y, 'mark')}</g>"
+def spot(mark: int, x: float, y: float, tip: str, kind: str = "mark") -> str:
+    """Draw the mark of a run with a tooltip, hollow if ``kind`` is "mark open". ``tip`` must be escaped."""
+    return f"<g><title>{tip}</title>{_shape(mark, x, y, kind)}</g>"
 
 
 def line(mark: int, points: Sequence[tuple[float, float]], *, closed: bool = False) -> str:
@@ -218,9 +218,15 @@ def line(mark: int, points: Sequence[tuple[float, float]], *, closed: bool = Fal
     return f'<path class="line dash{mark // COLOURS % 4}" d="{path(points)}{end}"/>' if len(points) > 1 else ""
 
 
-def whisker(x1: float, y1: float, x2: float, y2: float) -> str:
-    """Draw the line of an interval."""
-    return f'<path class="whisker" d="{path([(x1, y1), (x2, y2)])}"/>'
+def whisker(x1: float, y1: float, x2: float, y2: float, kind: str = "whisker") -> str:
+    """Draw the line of an interval, dashed if ``kind`` is "whisker dash2"."""
+    return f'<path class="{kind}" d="{path([(x1, y1), (x2, y2)])}"/>'
+
+
+def hatch(x: float, y: float, width: float, height: float) -> str:
+    """Draw diagonal strokes in a box."""
+    strokes = (path([(x + at, y + height - 1), (x + at + 8, y + 1)]) for at in range(2, int(width) - 8, 8))
+    return f'<path class="hatch" d="{"".join(strokes)}"/>'
 
 
 def text(x: float, y: float, words: str, anchor: str, full_text: str = "", *, is_vertical: bool = False) -> str:

@@ -27,6 +27,8 @@ LABELS = {
     "run_id": "label",
     "run_a": "label_a",
     "run_b": "label_b",
+    "leader": "label_leader",
+    "rival": "label_rival",
     "against": "label_against",
     "against_run_id": "label_against",
     "judge_id": "label_judge",

@@ -38,7 +38,7 @@ def markdown(sheet: Sheet) -> str:
 
 
 def _escape_note(note: str) -> str:
-    """Escape a note like a cell, but keep its code between grave accents, such as a command."""
+    """Escape a note like a cell, except for code between grave accents, such as a command."""
     parts = re.split("(`[^`]+`)", note)
     texts = [_escape(text) for text in parts[::2]]
     if any("`" in text for text in texts):

@@ -14,9 +14,6 @@ from lbx.base.visible import one_line, visible
 if TYPE_CHECKING:
     from lbx.results import Table
 
-BLOCKS = "▁▂▃▄▅▆▇█"
-"""Characters of sparklines, from the lowest to the highest."""
-
 SHADES = "·░▒▓█"
 """Characters before the numbers in columns of the kind "shade", from the lowest to the highest."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lbx.base.columns import Column
+from lbx.base.columns import CAUTION_MARK, Column
 from lbx.base.number import INTERVAL_COLUMNS
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
@@ -19,7 +19,7 @@ from lbx.report.format.digits import (
     with_interval,
 )
 from lbx.report.format.labels import LABELS
-from lbx.report.format.sheets import BLOCKS, Cells, Sheet
+from lbx.report.format.sheets import SHADES, Cells, Sheet
 from lbx.results import Table
 from lbx.results.rows import BOUND_COLUMNS, PROMPT_TOKENS
 
@@ -36,15 +36,15 @@ _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
 }
 _MOST_NAMED_RUNS = 3
 SCRIPTED = "scripted"
-BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes, because it has no tokenizer."
+BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes."
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _LABEL_PARTS = ("mode", "differs_in")
 """Columns that labels of runs include if needed to distinguish runs."""
 
 
-def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
-    """Format the rows of a report as a sheet. ``curves`` adds a sparkline to pivots by length."""
+def sheet(view: Report, table: Table) -> Sheet:
+    """Format the rows of a report as a sheet."""
     if not table.rows:
         return Sheet(view.title, view.columns, [], [view.empty])
     full_table, table = table, informative_rows(view, table)
@@ -54,10 +54,9 @@ def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
     columns, rows = cells(view, table)
     missing_intervals = missing_interval_notes(table, [*view.columns, *(view.pivot or ())[1:]])
     notes = [*interval_notes(table), *missing_intervals, *(view.notes(table) if view.notes else ()), *unknown]
-    notes += _byte_notes(view, table)
-    if curves and view.pivot and view.pivot[0] == "length_up_to":
-        curve_texts = _curves(view, table.dicts())
-        columns, rows = [*columns, Column("curve", "curve", "curve")], [[*row, curve_texts.pop(0)] for row in rows]
+    notes += [*_byte_notes(view, table), *_zero_notes(view, table)]
+    if any(c.never_zero for c in view.columns) and not any(c.never_zero for c in columns):
+        return Sheet(view.title, view.columns, [], notes)
     return Sheet(view.title, columns, rows, notes)
 
 
@@ -78,7 +77,10 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
         notes.append(f"Columns left out, because no answer has a value: {', '.join(nowhere)}.")
     if any(0 < count < len(rows) for count in counts.values()):
         notes.append("-: unknown; imported answers and some backends do not report it.")
-    if omitted_rows := [row for row in full_table.dicts() if view.is_informative and not view.is_informative(row)]:
+    omitted_rows = [row for row in full_table.dicts() if view.is_informative and not view.is_informative(row)]
+    if omitted_rows and view.omission_notes:
+        notes += view.omission_notes(omitted_rows)
+    elif omitted_rows:
         who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in omitted_rows))
         more = f" and {len(who) - _MOST_NAMED_RUNS:,} more" if len(who) > _MOST_NAMED_RUNS else ""
         notes.append(
@@ -89,10 +91,25 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
 
 
 def _byte_notes(view: Report, table: Table) -> list[str]:
-    """Explain the unit of runs without a tokenizer, if their tokens are shown."""
+    """Explain the unit of shown tokens of runs without a tokenizer."""
     rows = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
     in_columns = any("token" in column.name or "longest_prompt" in column.name for column in view.columns)
     return [BYTES_NOTE] if rows and (in_columns or any(row.get("length_unit") == PROMPT_TOKENS for row in rows)) else []
+
+
+def _zero_notes(view: Report, table: Table) -> list[str]:
+    """Write notes on columns that are 0 everywhere, with the number of answers of known status."""
+    headings: dict[int, list[str]] = {}
+    rows = table.dicts()
+    for column in view.columns:
+        values = [row[column.name] for row in rows if row.get(column.name) is not None]
+        if column.never_zero and values and not any(values):
+            n_answers = sum(row["n"] for row in rows if row[column.name] is not None)
+            headings.setdefault(n_answers, []).append(column.heading)
+    return [
+        f"{', '.join(names)}: none in {n_answers:,} {'answer' if n_answers == 1 else 'answers'}."
+        for n_answers, names in headings.items()
+    ]
 
 
 def interval_notes(table: Table) -> list[str]:
@@ -113,7 +130,7 @@ def interval_notes(table: Table) -> list[str]:
 
 
 def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]:
-    """Explain the words beside scores without an interval, such as "one document", once for each reason."""
+    """Explain each reason for a missing interval, such as "one document"."""
     reasons: dict[tuple[str, str], None] = {}
     for column in columns:
         for row in (
@@ -126,7 +143,7 @@ def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]
 
 
 def _interval_fields(row: Mapping[str, Any], column: Column) -> list[Any]:
-    """Ends of an interval, its method, and the noun and the number of its clusters."""
+    """Ends, method, noun and number of clusters of an interval."""
     clusters = None if column.kind == "coefficient" else row.get("clusters")  # of an alpha: all, also without pairs
     return [*(row.get(column.interval_prefix + name) for name in BOUND_COLUMNS), clusters]
 
@@ -137,7 +154,12 @@ def cells(view: Report, table: Table) -> Cells:
     present = [c for c in view.columns if c.name in table.columns]  # --no-interval omits some
     label_parts = _LABEL_PARTS if "label" in table.columns and any(c.name == "model" for c in present) else ()
     present = [c for c in present if c.name not in label_parts]
-    columns = [c for c in present if not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows)]
+    columns = [
+        c
+        for c in present
+        if (not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows))
+        and (not c.never_zero or any(row[c.name] for row in rows))
+    ]
     if view.pivot is None:
         return columns, [[cell_text(row, c) for c in columns] for row in rows]
     value_column = view.pivot[1]
@@ -171,18 +193,12 @@ def _pivot_rows(
     return values, list(lines.values())
 
 
-def _curves(view: Report, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    values, lines = _pivot_rows(view, rows)
-    known_values = [value for value in values if value is not None]
-    return [spark([line[value]["score"] if value in line else None for value in known_values]) for line in lines]
-
-
-def spark(values: Sequence[float | None]) -> str:
-    """Draw a sparkline in eight heights, from 0 to the largest value, with gaps for unknown values."""
-    top = max((value for value in values if value is not None and math.isfinite(value)), default=0.0) or 1.0
-    return "".join(
-        " " if value is None or not math.isfinite(value) else BLOCKS[max(0, round(7 * value / top))] for value in values
-    )
+def shade(score: float | None) -> str:
+    """Format a score in 0..1 as percent for a column of the kind "shade", "-" if it is unknown."""
+    if score is None or not math.isfinite(score):
+        return "-"
+    level = min(len(SHADES) - 1, max(0, int(len(SHADES) * score)))
+    return f"{SHADES[level]} {100 * score:3.0f}"
 
 
 def _heading(value: object) -> str:
@@ -223,4 +239,5 @@ def cell_text(row: Mapping[str, Any], column: Column) -> str:
     if column.kind in ("percent", "points"):
         return f"{100 * value:{'+' if column.kind == 'points' else ''}.{column.decimals}f}"
     formatter = _FORMATTERS.get(column.kind)
-    return formatter(value) if formatter else visible(str(value))
+    text = formatter(value) if formatter else visible(str(value))
+    return f"{text}{CAUTION_MARK}" if column.caution and row.get(column.caution) else text

@@ -23,29 +23,31 @@ from lbx.report.page.scoreboard import coverage_words
 from lbx.report.page.source import PageSource
 from lbx.report.rows.card import CARD, sentences
 from lbx.report.rows.comparison import average_rows
+from lbx.report.rows.decision import RunName, paragraphs
 
 _MANY = 0.05
 """Share of a run's answers above which the page mentions a mark."""
-_MOST_PAIRS = 6
 _LONGEST_MESSAGE = 160
 _DIGITS = re.compile(r"\d+")
 
 
 def remarks(source: PageSource) -> list[Html]:
-    """Write sentences on problems of the results and on comparisons, the most important first."""
+    """Write sentences on problems of the results, the most important first."""
     return [
         *_partial_scores(source),
         *_failures(source),
         *_guards(source),
         *_unfinished_runs(source),
         *_judges(source),
-        *_verdicts(source),
     ]
 
 
-def leading_sentences(source: PageSource) -> list[Html]:
-    """Write the sentences of the report ``card``, of which the first are on the card."""
-    return [Html("".join(map(partial(_piece, source), words))) for _, words in sentences(source.rows(CARD.name))]
+def leading_sentences(source: PageSource) -> list[tuple[str, Html]]:
+    """Write (benchmark, sentence) of the report ``card``, of which the first are on the card."""
+    return [
+        (row["benchmark"], Html("".join(map(partial(_piece, source), words))))
+        for row, words in sentences(source.rows(CARD.name))
+    ]
 
 
 def _piece(source: PageSource, piece: Piece) -> Html:
@@ -90,24 +92,17 @@ def _points(row: Row) -> str:
     return f"{100 * row['difference']:+.1f}{between}"
 
 
-def _verdicts(source: PageSource) -> Iterator[Html]:
-    """Yield the comparison's verdict on each two runs, for the first line of each benchmark, the average."""
+def decisions(source: PageSource) -> list[Html]:
+    """Write the paragraphs of the report ``decision``, or none if it refuses to compare."""
     try:
-        rows = source.rows("comparison")
+        rows = source.rows("decision")
     except UsageError:
-        return
-    seen: set[tuple[str, str, str]] = set()
-    for row in rows:
-        pair = (row["run_a"], row["run_b"], row["benchmark"])
-        if pair in seen or row["difference"] is None or len(seen) >= _MOST_PAIRS:
-            continue
-        seen.add(pair)
-        yield Html(
-            f"{_run_tag(source, {'run_id': row['run_b']})} against {_run_tag(source, {'run_id': row['run_a']})} "
-            f"on {_benchmark_tag(row)}, "
-            f"{tag('span', str(row['task']))}: {_points(row)} points, "
-            f"{tag('b', str(row['verdict'] or 'unknown'))}."
-        )
+        return []
+    return [Html("").join(_words(source, part) for part in sentence) for sentence in paragraphs(rows)]
+
+
+def _words(source: PageSource, part: str | RunName) -> Html:
+    return _run_tag(source, {"run_id": part.run_id}) if isinstance(part, RunName) else html(part)
 
 
 def _judges(source: PageSource) -> Iterator[Html]:

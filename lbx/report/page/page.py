@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,12 +23,11 @@ from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS, figures
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
 from lbx.report.page import answer_data
-from lbx.report.page.findings import failures, leading_sentences, pair_sentences, remarks, settings
+from lbx.report.page.findings import decisions, failures, leading_sentences, pair_sentences, remarks, settings
 from lbx.report.page.html import (
     Html,
     Note,
     Section,
-    drawings,
     html,
     part,
     render,
@@ -35,8 +35,9 @@ from lbx.report.page.html import (
     tag,
     truncate_text,
 )
+from lbx.report.page.run_sections import run_sections
 from lbx.report.page.sections import report_section, scoreboard_part, switch_styles
-from lbx.report.page.source import PageRun, PageSource
+from lbx.report.page.source import RUN_ANCHOR, PageRun, PageSource
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.report import PagePlace
 from lbx.report.reports import REPORTS, load_report, reports_on_page
@@ -66,11 +67,13 @@ _GROUPS = {
 _MANY_ROWS = 1000
 """Number of task scores above which a page shows fewer rows of each report."""
 _MOST_REMARKS = 5
+_MOST_DECISIONS = 4
 _SCRIPTS = (
-    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "pairs",
-    "keys", "start",
+    "dom", "diff", "state", "folds", "tables", "take", "charts", "runs", "columns", "answers", "answer", "sides",
+    "links", "pairs", "keys", "start",
 )  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
+_INDENT = re.compile(r"^ *(?://.*\n)?", re.MULTILINE)
 
 
 def pieces(
@@ -128,27 +131,33 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
-    # The first section has some curves, and all scores with shades, like the map of many runs by tasks.
-    shown = {"first section", *(["few runs"] if len(source.runs) > MOST_RUNS else [])}
+    # The first section has all scores with shades, like the map of many runs by tasks.
+    is_shown = {"section": True, "few runs": len(source.runs) <= MOST_RUNS}
+    places = _places()
     of_reports = (
-        report_section(source, name, has_figures=has_figures and place.figures not in shown)
-        for name, place in _places().items()
+        report_section(source, name, has_figures=has_figures and is_shown[place.figures])
+        for name, place in places.items()
     )
-    candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
-    sections = _with_each_note_once([section for section in candidates if section])
-    return [_first_section(source), *(replace(section, is_collapsible=True) for section in sections)]
+    candidates = [*of_reports, failures(source), settings(source) if source.runs else None, *run_sections(source)]
+    sections = [
+        replace(section, is_collapsible=not (section.name in places and places[section.name].is_open))
+        for section in _with_each_note_once([section for section in candidates if section])
+    ]
+    return [_first_section(source), *sorted(sections, key=lambda section: section.is_collapsible)]
 
 
 def _first_section(source: PageSource) -> Section:
-    """Build the first section: the card, all scores, remarkable results."""
-    sentences, points = leading_sentences(source), remarks(source)
-    first_figures = [name for name, place in _places().items() if place.figures == "first section"]
-    curves = drawings(figure for name in first_figures for figure in figures(source, name))
+    """Build the first section: the card, all scores, what they decide, remarkable results."""
+    sentences, points, decided = leading_sentences(source), remarks(source), decisions(source)
     n_on_card = min(len(first_rows(source.rows(CARD.name))), MOST_SENTENCES)
+    compared = {row["benchmark"] for row in source.rows("decision")} if decided else set()
+    others = [sentence for benchmark, sentence in sentences[n_on_card:] if benchmark not in compared]
+    card_texts = [sentence for _, sentence in sentences[:n_on_card]]
     parts = [
-        *(part("card", figure.title, Html(figure.svg), sentences[:n_on_card]) for figure in figures(source, CARD.name)),
+        *(part("card", figure.title, Html(figure.svg), card_texts) for figure in figures(source, CARD.name)),
         scoreboard_part(source),
-        part("overview", [*points, *sentences[n_on_card:]], _MOST_REMARKS, curves),
+        part("remarks", "decisions", "Decision", decided, _MOST_DECISIONS) if decided else None,
+        part("remarks", "findings", "Findings", [*points, *others], _MOST_REMARKS),
     ]
     return Section("scores", "Scores", list(filter(None, parts)))
 
@@ -170,7 +179,7 @@ def _page(
     html_parts = render(
         "page.html",
         title=headline(": ".join(filter(None, (source.file, ", ".join(names)))), source.progress),
-        moment=str(source.store.snapshot) if source.store and source.store.snapshot else "",
+        moment=source.store.snapshot.describe_state() if source.store and source.store.snapshot else "",
         notice=notice,
         style=style,
         style_hash=_hash(style),
@@ -193,9 +202,9 @@ def _as_json(value: object) -> str:
 
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
     """Group sections for the list of contents. Sections outside of all groups follow."""
-    by_name = {section.name: section for section in sections}
-    # The report whose figures are in the first section is first in its group.
-    places = sorted(_places().items(), key=lambda item: item[1].figures != "first section")
+    # The sections of runs are linked where the runs are named.
+    by_name = {section.name: section for section in sections if not section.name.startswith(RUN_ANCHOR)}
+    places = sorted(_places().items(), key=lambda item: not item[1].is_open)
     names_of = {
         group: [*(name for name, place in places if place.group == group), *names] for group, names in _GROUPS.items()
     }
@@ -218,7 +227,8 @@ def _asset(name: str) -> Html:
 
 
 def _script() -> Html:
-    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS)
+    """Join the files of the script, without indents and lines of comments."""
+    return Html(_INDENT.sub("", "\n".join(_asset(f"script/{name}.js") for name in _SCRIPTS)))
 
 
 def _style() -> Html:

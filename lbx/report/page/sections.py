@@ -10,19 +10,37 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
 from lbx.report.draw.svg import run_class
-from lbx.report.format.labels import LABELS
-from lbx.report.format.table_cells import informative_rows, sheet
+from lbx.report.format.digits import short_length
+from lbx.report.format.labels import LABELS, Row
+from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import cell_text, informative_rows, sheet
 from lbx.report.page.findings import settings_of
-from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.html import (
+    Best,
+    Html,
+    Section,
+    anchor_of,
+    drawings,
+    html,
+    part,
+    quiet,
+    run_name,
+    table,
+    tag,
+    truncate_text,
+)
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource
 from lbx.report.report import Report
 from lbx.report.reports import NAMES, REPORTS, load_report
 from lbx.report.rows.board import BOARDS, board_mark
+from lbx.report.rows.effective_context import Strip, StripRow, notes_on_strips, strips
+from lbx.report.rows.leaderboard import PLACE, place_notes
 from lbx.report.rows.paper import PAPER, average_numbers, doubts, has_paper, read_paper
 from lbx.results import Table
 
@@ -52,6 +70,8 @@ def _board(source: PageSource, name: str, board_table: Table) -> list[Html]:
         for mark, cells in zip(marks, board_sheet.rows, strict=True)
     ]
     title, unit = _title_and_unit(name)
+    if not _has_numbers(board_sheet):
+        return [tag("h3", title), quiet(f"No numbers in {len(board_sheet.rows):,} rows.")]
     table_html = table(
         title,
         board_sheet.columns,
@@ -91,7 +111,7 @@ def report_section(
             raise
         remedy = str(exc).removeprefix(exc.cause).strip()
         return Section(name, _title(name), [tag("p", truncate_text(exc.cause, _LONGEST_REASON)), tag("p", remedy)])
-    if not has_figures:
+    if not has_figures and not (report.page and report.page.layout == "strips"):
         return Section(name, _title(name), list(_tables(source, name)))
     return _LAYOUTS[report.page.layout if report.page else "plain"](source, name)
 
@@ -137,7 +157,9 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     view = replace(REPORTS[name], columns=[c for c in REPORTS[name].columns if c.name not in without])
     report_sheet, report_table = sheet(view, report_table), informative_rows(view, report_table)
     if not report_sheet.rows:
-        return _notes(report_sheet.notes)
+        return [quiet(f"{title}: {note}") for note in report_sheet.notes]
+    if not _has_numbers(report_sheet):
+        return [quiet(f"{title}: no numbers in {len(report_sheet.rows):,} rows.")]
     marks = _row_marks(source, view, report_table, len(report_sheet.rows))
     label_columns = [
         (at, column.name) for at, column in enumerate(report_sheet.columns) if column.name in (*LABELS, "model")
@@ -147,16 +169,42 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     for line, row, mark in zip(body, rows, marks, strict=True):
         for at, name_of in label_columns:
             line[at] = _with_mark(source, line[at], mark if name_of == "model" else source.mark(row.get(name_of)))
+    constants = _constant_columns(report_sheet.columns, report_sheet.rows)
+    order = [at for at in range(len(report_sheet.columns)) if at not in constants]
+    verdict = [at for at in order[2:] if report_sheet.columns[at].name == "verdict"]
+    order = [*order[:2], *verdict, *(at for at in order[2:] if at not in verdict)]
     table_html = table(
         title,
-        report_sheet.columns,
-        body,
+        [report_sheet.columns[at] for at in order],
+        [[row[at] for at in order] for row in body],
         marks=marks,
         most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
         benchmark=str(rows[0]["benchmark"]) if has_links else None,
+        constants=[(report_sheet.columns[at], body[0][at]) for at in constants],
     )
     return [table_html, *_notes(report_sheet.notes)]
+
+
+_NEVER_CONSTANT = ("place", "model", "run", "benchmark", "task", "score", "verdict")
+_LONGEST_CONSTANT = 60  # characters of a value in a caption
+
+
+def _constant_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Indices of the columns that have the same value in all rows, and are neither names of rows nor scores."""
+    return [
+        at
+        for at, column in enumerate(columns)
+        if not (column.across or column.interval or column.name in _NEVER_CONSTANT)
+        and len(rows) > 1
+        and len({row[at] for row in rows}) == 1
+        and len(rows[0][at]) <= _LONGEST_CONSTANT
+    ]
+
+
+def _has_numbers(report_sheet: Sheet) -> bool:
+    indices = [at for at, column in enumerate(report_sheet.columns) if column.kind != "text"]
+    return not indices or any(row[at] not in ("", "-") for row in report_sheet.rows for at in indices)
 
 
 def _with_mark(source: PageSource, text: str, mark: int | None) -> str:
@@ -239,11 +287,55 @@ def _figures_first(source: PageSource, name: str) -> Section:
     return Section(name, _title(name), parts)
 
 
+def _strips(source: PageSource, name: str) -> Section:
+    """Build the section of runs by lengths, with the tints of one scale from 0 to 100."""
+    rows = source.rows(name)
+    tables = [strip_table(source, strip) for strip in strips(rows)]
+    signs = {"few": "Hatched", "cut": "Hatched", "end": "Thick line"}
+    notes = [*notes_on_strips(rows, signs=signs), *(note for strip in strips(rows) for note in strip.notes())]
+    first, *others = notes
+    more = [tag("details", tag("summary", "Rules and tasks"), *map(quiet, others))] if others else []
+    return Section(name, _title(name), [Html(f'<div class="charts">{"".join(tables)}</div>'), quiet(first), *more])
+
+
+def strip_table(source: PageSource, strip: Strip) -> Html:
+    """Build a table of runs by lengths, with a tint and the answers' doubts in each cell."""
+    body = []
+    for row in strip.rows:
+        mark = source.mark(row.key)
+        cells = [tag("th", row.name if mark is None else run_name(mark, source.labels[mark]), scope="row")]
+        cells += [_strip_cell(row, length) for length in strip.lengths]
+        cells.append(tag("td", row.line["works_to"], class_="t", title=row.line["why"] or ""))
+        if strip.has_certainty:
+            cells += [tag("td", row.length(column), class_="t") for column in ("kept_to", "lost_from")]
+        body.append((run_class(mark), cells))
+    ends = ["works to", *(["retained to (95%)", "lost from (95%)"] if strip.has_certainty else [])]
+    return part(
+        "strip", strip.title, anchor_of(strip.title), list(map(short_length, strip.lengths)), ends, body, strip.counts()
+    )
+
+
+def _strip_cell(row: StripRow, length: int) -> Html:
+    cell = row.cells.get(length)
+    if cell is None or cell["score"] is None:
+        return tag("td", "")
+    score, low, high = 100 * cell["score"], cell.get("low"), cell.get("high")
+    interval = "" if low is None or high is None else f"95% interval [{100 * low:.1f}, {100 * high:.1f}]"
+    count = f"{cell['n']:,} answers" if cell["n"] else ""
+    doubt = {"few": "few answers to a task", "cut": "prompts were cut"}.get(cell["doubt"] or "", "")
+    classes = [f"h{min(SHADES - 1, max(0, int(SHADES * score / 100)))}", *(["hatched"] if doubt else [])]
+    if length == row.line["effective"]:
+        classes.append("end")
+    title = "; ".join(filter(None, (interval, count, doubt)))
+    return tag("td", f"{score:.1f}", class_=" ".join(classes), title=title)
+
+
 _LAYOUTS: Mapping[str, Callable[[PageSource, str], Section]] = {
     "plain": _plain,
     "tables": _tables_first,
     "figures": _figures_first,
     "paper": _paper,
+    "strips": _strips,
     "boards": _board_section,
 }
 """{``PagePlace.layout``: function that builds a section}."""
@@ -282,7 +374,7 @@ def scoreboard_part(source: PageSource) -> Html | None:
     first_groups = list(dict.fromkeys(groups))[:_MOST_SWITCHES]
     switches = {group: _switch(number, group, groups) for number, group in enumerate(first_groups)}
     styles = [_cell_styles(board, column, switches) for column in board.columns]
-    places = {(row["run_id"], row["benchmark"]): row["place"] for row in source.rows("leaderboard")}
+    places = {(row["run_id"], row["benchmark"]): row for row in source.rows("leaderboard") if row["place"]}
     heads = [_head(column, switches) for column in board.columns]
     rows = []
     runs_with_scores = {run for run, _ in board.cells}
@@ -290,7 +382,10 @@ def scoreboard_part(source: PageSource) -> Html | None:
     for run, page_run in source.runs.items():
         if run not in runs_with_scores:
             continue
-        cells = [tag("th", run_name(page_run.mark, page_run.label), scope="row")]
+        name = run_name(page_run.mark, page_run.label)
+        if page_run.anchor:
+            name = tag("a", name, href=f"#{page_run.anchor}")
+        cells = [tag("th", name, scope="row")]
         for column, style in zip(board.columns, styles, strict=True):
             place = places.get((run, column.benchmark)) if column.kind == "average" else None
             task = column.name if column.kind == "task" else None
@@ -298,6 +393,9 @@ def scoreboard_part(source: PageSource) -> Html | None:
             cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place, why))
         rows.append((run_class(page_run.mark), cells))
     notes = [*_scoreboard_notes(board), *_runs_without_scores(source, runs_with_scores)]
+    cautions = list(place_notes(list(places.values())))
+    if cautions:
+        notes.append(tag("details", tag("summary", "Cautions about places"), *map(quiet, cautions)))
     return part("scoreboard", list(switches.values()), heads, rows, notes)
 
 
@@ -307,7 +405,7 @@ def _scoreboard_notes(board: Scoreboard) -> Iterator[str]:
     order = f"Runs are in the order of the leaderboard of {first.benchmark}"
     yield f"{order}, with missing answers as 0." if is_by_bound else f"{order}."
     if any(cell.coverage for cell in cells):
-        yield "† a score over a part of the answers; the others are missing"
+        yield "‡ a score over a part of the answers; the others are missing"
     if any(cell.is_partial for cell in cells):
         yield "* an average over only some of the tasks that other runs have"
 
@@ -388,13 +486,15 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     }
 
 
-def _cell(cell: ScoreCell | None, style: str, place: str | None, why_none: str) -> Html:
+def _cell(cell: ScoreCell | None, style: str, rank_row: Row | None, why_none: str) -> Html:
     if cell is None:
         return tag("td", why_none, class_=f"{style} none")
+    place = cell_text(rank_row, PLACE) if rank_row else ""
+    caution = rank_row["place_caution"] if rank_row else None
     sorts_as = "" if cell.sorts_as is None else f"{cell.sorts_as:.1f} with missing answers as 0"
     interval = "" if cell.low is None or cell.high is None else f"[{cell.low:.1f}, {cell.high:.1f}]"
-    notes = [interval and f"95% interval {interval}", place and f"place {place}", cell.note, sorts_as]
-    marks = ("*" if cell.is_partial else "") + ("†" if cell.coverage else "")
+    notes = [interval and f"95% interval {interval}", place and f"place {place}", caution, cell.note, sorts_as]
+    marks = ("*" if cell.is_partial else "") + ("‡" if cell.coverage else "")
     mark = tag("sup", marks) if marks else ""
     more = ", ".join(filter(None, (interval, place and f"place {place}")))
     return tag(

@@ -24,6 +24,9 @@ _RUNS = """
 """
 
 
+RUN_ANCHOR = "run-"
+"""Beginning of the anchors of sections about one run."""
+_MOST_RUN_SECTIONS = 40
 _LONGEST = 120  # characters of a run's name
 
 _FAILURES = r"""
@@ -47,6 +50,11 @@ class PageRun:
     run_id: str
     label: str
     row: dict[str, Any]
+
+    @property
+    def anchor(self) -> str:
+        """Anchor of the section about the run, or "" for a run after the first ``_MOST_RUN_SECTIONS``."""
+        return f"{RUN_ANCHOR}{self.mark}" if self.mark < _MOST_RUN_SECTIONS else ""
 
 
 @dataclass

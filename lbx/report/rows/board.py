@@ -296,12 +296,12 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
             else [(entry,) for entry in part_models]
         )
         part_rows = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words, bounds))]
-        if board.rank_by:
-            part_rows = _among_runs(
-                part_rows,
-                lambda row: any(row.get(name) for name in _RUNS),
-                lambda row, by=board.rank_by: by(row) if row["bound"] is None else row["bound"],
-            )
+        if rank_by := board.rank_by:
+
+            def rank(row: BoardRow, by: Callable[[BoardRow], float | None] = rank_by) -> float | None:
+                return by(row) if row["bound"] is None else float(row["bound"])
+
+            part_rows = _among_runs(part_rows, lambda row: any(row.get(name) for name in _RUNS), rank)
         rows += board.postprocess_rows(part_rows) if board.postprocess_rows else part_rows
     return rows
 
@@ -511,7 +511,7 @@ def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> lis
         for column, words in chart.columns.items():
             if row[column] is not None:
                 label = f"{name}, {words}" if words else name
-                lines.append((label, Series(label, mark, [Point(row[column], note=row["note"] or "")])))
+                lines.append((label, Series(label, mark, [_point(row, column, 1.0)])))
     about = f"{len(rows)} models, {chart.about}."
     return [(chart.title, dots(chart.title, about, lines))] if lines else []
 

@@ -91,7 +91,7 @@ CHANGES = Report(
         Column("flags_b", "second marks", optional=True, rank=1),
     ),
     notes=cautions,
-    empty="No two runs differ in their answer to a sample that both answered.",
+    empty="No two runs differ in an answer to a common sample.",
     takes=("--baseline", "--baseline-file", "--allow-different-settings", "--tasks", "--rows"),
     rows=table,
     needs_texts=True,

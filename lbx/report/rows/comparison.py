@@ -4,18 +4,23 @@ Runs are compared sample by sample, on the samples that both answered. Every num
 rules of the benchmark, and each comparison gets a verdict in words. For a single baseline (or pair), the average of a
 benchmark is one test. Tasks and groups of a benchmark, and several runs against the baseline, are corrected for
 multiple testing (Holm).
+
+Two runs that differ in more than the model are not compared on the benchmarks that the difference can affect, unless
+the query allows it. Rows of such a pair have no numbers and the verdict ``NOT_COMPARED``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lbx.base.columns import Column
+from lbx.base.number import OVERALL
 from lbx.base.units import format_count
 from lbx.report.draw.charts import Point, dots
 from lbx.report.draw.figures import (
@@ -30,17 +35,20 @@ from lbx.report.format.labels import Row
 from lbx.report.pairs import (
     CommonStrata,
     ComparisonSide,
+    PairChecks,
+    RefusedPair,
     RunScore,
-    cautions_of,
     have_equal_strata,
+    refusal,
     restrict_to_common,
     select_pairs,
 )
 from lbx.report.query import ReportQuery
 from lbx.report.report import COVERAGE, PagePlace, Report
 from lbx.results import Store, Table
+from lbx.results.read.stored_answers import resolve_tasks
 from lbx.results.rows import interval_columns
-from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, find_benchmark, read_scores
+from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table, find_benchmark, read_scores
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import Difference, difference, holm, required_clusters
 
@@ -49,6 +57,8 @@ COLUMNS = (
     "samples", "bundle_samples", "coverage", "level", *INTERVAL_COLUMNS, "p", "p_holm", "test", "wins", "ties",
     "losses", "detectable", "verdict", "caution",
 )  # fmt: skip
+NOT_COMPARED = "not compared"
+"""Verdict of a pair that differs in more than the model."""
 
 
 @dataclass(slots=True)
@@ -82,43 +92,79 @@ class ComparisonRow:
 
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report. Raises UsageError like ``compare_runs``."""
-    lines = compare_runs(store, query)
-    in_bundles = _scorable_samples(store)
-    return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
+    lines, refused = compare_runs(store, query)
+    in_bundles = scorable_samples(store)
+    rows = [_row(line, in_bundles, query.margin) for line in lines]
+    return Table(COLUMNS, [*rows, *as_table(COLUMNS, map(_refused_row, refused)).rows])
 
 
 def average_rows(store: Store, query: ReportQuery) -> list[dict[str, Any]]:
     """Rows of the report for the benchmarks' averages only, which are computed much faster. Raises UsageError."""
-    lines = compare_runs(store, query, "benchmark")
+    lines, _ = _compare_pairs(store, query, "", "benchmark")
     return Table(COLUMNS, [_row(line, {}, query.margin) for line in lines]).dicts()
 
 
-def compare_runs(store: Store, query: ReportQuery, level: str = "") -> list[ComparisonRow]:
-    """Compare the numbers of the selected pairs of runs.
-
-    Args:
-        level: Level of the numbers (``RunScore.level``), or "" for all.
+def compare_runs(store: Store, query: ReportQuery) -> tuple[list[ComparisonRow], list[RefusedPair]]:
+    """Compare the numbers of the selected pairs of runs. Returns the numbers, and the pairs without any.
 
     Raises:
-        UsageError: a run does not exist, there are too many runs without a baseline, or two runs had different inputs
-            and ``query.allow_different_settings`` is not set.
+        UsageError: a run or task does not exist, there are too many runs without a baseline, or all pairs had different
+            inputs and ``query.allow_different_settings`` is not set.
     """
+    lines, refused = compare_pairs(store, query)
+    if refused and not lines:
+        raise refusal(refused)
+    return lines, refused
+
+
+def compare_pairs(
+    store: Store, query: ReportQuery, benchmark: str = ""
+) -> tuple[list[ComparisonRow], list[RefusedPair]]:
+    """Compare pairs of runs like ``compare_runs``, on one benchmark or on all, even if no pair has equal inputs."""
+    key = (query.baseline, query.baseline_file, query.allow_different_settings, *query.runs, None, *query.tasks)
+    return store.compute_once(("comparison", benchmark, *key), partial(_compare_pairs, store, query, benchmark))
+
+
+def _compare_pairs(
+    store: Store, query: ReportQuery, only: str, level: str = ""
+) -> tuple[list[ComparisonRow], list[RefusedPair]]:
+    """Compare pairs of runs on the benchmark ``only``, or on all, by the numbers of a level, or by all."""
     pairs = select_pairs(store, query)
+    tasks = {name.partition("/")[::2] for name in resolve_tasks(store, query.tasks)}
+    benchmarks = [benchmark for benchmark, _ in tasks]
     sides = {
-        key: ComparisonSide(family, tasks)
-        for key, tasks in read_scores(store, {run for pair in pairs for run in pair}, outputs=True).items()
-        if (family := find_benchmark(key[1]))
+        key: ComparisonSide(family, task_rows)
+        for key, task_rows in read_scores(store, {run for pair in pairs for run in pair}, outputs=True).items()
+        if (family := find_benchmark(key[1])) and (not tasks or key[1] in benchmarks) and only in ("", key[1])
     }
-    cautions = cautions_of(store, pairs, sides, query)
-    lines = [
-        line
-        for run_a, run_b in pairs
-        for benchmark in dict.fromkeys(name for run, name in sides if run == run_a)
-        if (run_b, benchmark) in sides
-        for line in _compare_benchmark(run_a, run_b, benchmark, sides, cautions, level=level)
-    ]
+    checks = PairChecks(store, query)
+    lines: list[ComparisonRow] = []
+    refused: list[RefusedPair] = []
+    for run_a, run_b in pairs:
+        for benchmark in [name for run, name in sides if run == run_a and (run_b, name) in sides]:
+            found = checks.check(run_a, run_b, benchmark, sides[run_a, benchmark], sides[run_b, benchmark])
+            if found.differences and not query.allow_different_settings:
+                refused.append(RefusedPair(run_a, run_b, benchmark, ", ".join(found.differences)))
+            else:
+                lines += _compare_benchmark(run_a, run_b, benchmark, sides, found.caution, level=level)
     _correct(lines)
-    return lines
+    return _select_tasks(lines, tasks, sides), refused
+
+
+def _select_tasks(
+    lines: list[ComparisonRow],
+    tasks: Collection[tuple[str, str]],
+    sides: Mapping[tuple[str, str], ComparisonSide],
+) -> list[ComparisonRow]:
+    """Select the numbers of some tasks, or of all tasks. Averages and groups of a benchmark need all tasks.
+
+    The selection follows the correction, so that no number depends on the selection.
+    """
+    if not tasks:
+        return lines
+    every = {(name, task) for (_, name), side in sides.items() for task in side.tasks}
+    whole = {name for name, _ in every} - {name for name, task in every - {*tasks}}
+    return [row for row in lines if row.benchmark in whole or (row.benchmark, row.second.name) in tasks]
 
 
 def _compare_benchmark(
@@ -126,7 +172,7 @@ def _compare_benchmark(
     run_b: str,
     benchmark: str,
     sides: Mapping[tuple[str, str], ComparisonSide],
-    cautions: Mapping[tuple[str, str, str], str],
+    caution: str,
     *,
     level: str,
 ) -> Iterator[ComparisonRow]:
@@ -139,7 +185,6 @@ def _compare_benchmark(
     equal = here.output == theirs.output
     counts = np.bincount(here.task, minlength=len(both)).tolist()
     same = np.bincount(here.task[equal], minlength=len(both)).tolist()
-    caution = cautions.get((run_a, run_b, benchmark), "")
     for a, b in _numbers_on_both(first, second, level):
         # Equal answers are counted by task. Of a group only the totals over all tasks are known, so it has no count.
         at = both.index(a.name) if a.level == "task" else None
@@ -202,8 +247,26 @@ def verdict(line: ComparisonRow, margin: float) -> str:
         return ("better" if value > 0 else "worse") + (f", by less than {margin:g}" if inside else "")
     if inside:
         return f"same within {margin:g}"
-    needed = required_clusters(estimate, margin / 100, line.tests)
-    return f"undecided: {f'needs about {_size_text(line, round_up(needed))}' if needed else _missing_spread(estimate)}"
+    needed = needed_clusters(line, margin)
+    return f"undecided: {f'needs about {_size_text(line, needed)}' if needed else _missing_spread(estimate)}"
+
+
+def needed_clusters(line: ComparisonRow, margin: float) -> int | None:
+    """Number of similar clusters that would decide a comparison, rounded up, or None if the spread is unknown."""
+    needed = required_clusters(line.difference, margin / 100, line.tests)
+    return None if needed is None else round_up(needed)
+
+
+def samples_on(line: ComparisonRow, clusters: int) -> int:
+    """Expected number of samples on a number of similar clusters, rounded up."""
+    interval = line.difference.interval
+    return round_up(math.ceil(clusters * interval.n / interval.clusters - 1e-9))
+
+
+def cluster_noun(line: ComparisonRow) -> str:
+    """Noun for a cluster of the compared samples."""
+    family = find_benchmark(line.benchmark)
+    return family.scoring.cluster_name if family and line.first.estimate.clustered else "document"
 
 
 def _missing_spread(estimate: Difference) -> str:
@@ -219,9 +282,8 @@ def _size_text(line: ComparisonRow, clusters: int) -> str:
     interval = line.difference.interval
     if interval.n == interval.clusters:
         return f"{clusters:,} questions"
-    family = find_benchmark(line.benchmark)
-    cluster = family.scoring.cluster_name if family and line.first.estimate.clustered else "document"
-    samples = round_up(math.ceil(clusters * interval.n / interval.clusters - 1e-9))
+    cluster = cluster_noun(line)
+    samples = samples_on(line, clusters)
     return f"{clusters:,} {cluster}s ({samples:,} {'samples' if cluster == 'question' else 'questions'})"
 
 
@@ -245,9 +307,35 @@ def _row(line: ComparisonRow, in_bundles: Mapping[tuple[str, str, str], int], ma
     )  # fmt: skip
 
 
-def _scorable_samples(store: Store) -> dict[tuple[str, str, str], int]:
+def _refused_row(pair: RefusedPair) -> dict[str, Any]:
+    return {
+        "run_a": pair.run_a, "run_b": pair.run_b, "benchmark": pair.benchmark, "task": OVERALL, "level": "benchmark",
+        "verdict": NOT_COMPARED, "caution": pair.reason,
+    }  # fmt: skip
+
+
+def scorable_samples(store: Store) -> dict[tuple[str, str, str], int]:
     rows = store.query("SELECT run_id, benchmark, task, scorable_samples FROM coverage").rows
     return {(run, name, task): count for run, name, task, count in rows if count is not None}
+
+
+def has_numbers(row: Row) -> bool:
+    """Whether a row of the report has numbers."""
+    return str(row["verdict"]) != NOT_COMPARED
+
+
+def _refusal_notes(rows: Sequence[Row]) -> list[str]:
+    """Write a sentence for each pair of runs that is not compared."""
+    benchmarks: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in rows:
+        pair = str(row.get("label_a") or row["run_a"]), str(row.get("label_b") or row["run_b"])
+        benchmarks.setdefault(pair, {}).setdefault(row["caution"], []).append(row["benchmark"])
+    return [
+        f"Not compared: {first} and {second}, "
+        + "; ".join(f"{', '.join(names)}: {why}" for why, names in by_reason.items())
+        + ". --allow-different-settings shows them."
+        for (first, second), by_reason in benchmarks.items()
+    ]
 
 
 def _comparison_notes(table: Table) -> list[str]:
@@ -288,7 +376,7 @@ def cautions(table: Table) -> list[str]:
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
     """Draw the differences from each baseline, by benchmark."""
-    rows = sorted(source.rows("comparison"), key=lambda row: (row["run_a"], row["benchmark"]))
+    rows = sorted(filter(has_numbers, source.rows("comparison")), key=lambda row: (row["run_a"], row["benchmark"]))
     for (run_a, benchmark), group in group_rows(rows, "run_a", "benchmark"):
         others = list(dict.fromkeys(row["run_b"] for row in group))
         if len(others) > MOST_RUNS:  # of each the first line, which is the benchmark's average
@@ -330,7 +418,9 @@ COMPARISON = Report(
     ),
     notes=_comparison_notes,
     empty="No two runs have answers to the same samples.",
-    takes=("--baseline", "--baseline-file", "--margin", "--allow-different-settings"),
+    is_informative=has_numbers,
+    omission_notes=_refusal_notes,
+    takes=("--baseline", "--baseline-file", "--margin", "--allow-different-settings", "--tasks"),
     rows=table,
     draw=_draw_figures,
     page=PagePlace("Scores", 5, title="Comparison", has_best_baseline=True),

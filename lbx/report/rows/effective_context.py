@@ -1,8 +1,12 @@
-"""The report ``effective_context``: the longest context at which a model keeps the score of short contexts.
+"""The report ``effective_context``: scores by length, and the longest length with the score of short contexts.
+
+It is a strip for each benchmark: a row per run, a column per length, and the length up to which the run works.
 
 Lengths are power-of-two bins of prompt tokens before truncation, counted by the model's tokenizer, or of the document's
 length in the benchmark's unit if token counts are unknown. Tasks differ in length, so bins are never pooled over tasks.
-The report compares only tasks with samples in every compared bin, weighted equally.
+The report compares only tasks with samples in every compared bin, weighted equally. Other lengths are shown if these
+tasks have any samples there. If no lengths have enough samples to be compared, the report shows the tasks with samples
+at the most lengths, and claims nothing.
 
 A length is not claimed if prompts were truncated, or may have been, because the model did not read that much. It is not
 claimed either if the score may be due to guessing, because 85% of a score near zero is easily kept. The column ``why``
@@ -15,7 +19,8 @@ of the runs' lengths. They have no intervals, so lengths are neither significant
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,15 +30,12 @@ from lbx.base.errors import UsageError
 from lbx.benchmarks.base.aggregates import ScoredRows, average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import BENCHMARKS, unit_of
-from lbx.report.draw.figures import (
-    Figure,
-    FigureSource,
-    LengthChart,
-    draw_length_charts,
-    lines_by_length,
-    select_leaders,
-)
-from lbx.report.format.labels import number_label
+from lbx.report.draw.charts import heat
+from lbx.report.draw.figures import Figure, FigureSource, point_of_row
+from lbx.report.format.digits import short_length
+from lbx.report.format.labels import Row, number_label
+from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import cell_text, interval_notes, shade
 from lbx.report.query import PUBLISHED, ReportQuery
 from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report
@@ -64,10 +66,11 @@ MOST_CUT = 0.05
 FLOOR = 0.1
 """Score that uninformative answers may reach, used unless guessing scores more (``Benchmark.chance``)."""
 _END, _FEW_CLUSTERS = 1e-6, 10
+_UNKNOWN_CUT = "it is unknown whether prompts were cut"
 COLUMNS = (
     *RUN_COLUMNS, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score",
-    *INTERVAL_COLUMNS, "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from",
-    "rule", "why",
+    *INTERVAL_COLUMNS, "kept", "margin", "margin_low", "margin_high", "verdict", "doubt", "works_to", "effective",
+    "kept_to", "lost_from", "rule", "why",
 )  # fmt: skip
 
 Bins = Mapping[int, ScoredRows]
@@ -115,7 +118,7 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def _table(store: Store, query: ReportQuery) -> Table:
-    """Build the rows of the report: one per compared length, or one without a length if none can be compared.
+    """Build the rows of the report: one per length, or one without a length if there are no two.
 
     Raises:
         UsageError: both a share of the score at the shortest length and an absolute score are given.
@@ -163,7 +166,7 @@ def _published_lines(model: PublishedModel, keep: float, at_least: float | None)
     rule = _rule(keep, at_least)
     span = _range(bins, rule)
     for length_bin in bins:
-        yield {"model": starred_name(model), "rule": rule} | span | {
+        yield {"model": starred_name(model), "rule": rule, "works_to": _works_to(span["effective"], bins)} | span | {
             "length_up_to": length_bin.up_to, "score": length_bin.interval.value, "method": length_bin.interval.method,
             "kept": length_bin.interval.value / shortest if shortest else None, "margin": length_bin.margin,
             "verdict": length_bin.verdict,
@@ -175,39 +178,89 @@ def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | Non
     by_name = {_task_name(family, task): task for task in reversed(list(tasks))}
     rule = _rule(keep, at_least)
     for unit, binned in _by_length(family, tasks).items():
-        lengths, common_tasks = choose_lengths({task: {up_to: _sample_count(rows) for up_to, rows in bins.items()}
-                                    for task, bins in binned.items()})  # fmt: skip
-        line = {
+        counts = {task: {up_to: _sample_count(rows) for up_to, rows in bins.items()} for task, bins in binned.items()}
+        lengths, common_tasks = choose_lengths(counts)
+        common_tasks = common_tasks or choose_lengths(counts, 1, 1)[1]
+        line: dict[str, Any] = {
             "length_unit": unit,
             "tasks": len(common_tasks),
             "task_names": ", ".join(common_tasks) or None,
             "left_out": ", ".join(task for task in binned if task not in common_tasks) or None,
             "rule": rule,
         }
-        if not lengths:
-            yield line
+        if not common_tasks:
+            yield line | {"works_to": "only one length"}
             continue
-        estimates = {
-            up_to: average([_estimate(benchmark, by_name[name], binned[name][up_to]) for name in common_tasks])
-            for up_to in lengths
+        parts = {
+            up_to: [binned[name][up_to] for name in common_tasks]
+            for up_to in sorted(counts[common_tasks[0]])
+            if all(up_to in counts[name] for name in common_tasks)
         }
-        floor = _floor(family, [binned[name][lengths[0]] for name in common_tasks])
-        bins = [
-            length_bin._replace(
-                unread=_unread_reason(length_bin.up_to, [binned[name][length_bin.up_to] for name in common_tasks]),
-                guess_reason=_guess_reason(length_bin, *floor),
+        fewest = {up_to: min(counts[name][up_to] for name in common_tasks) for up_to in parts}
+        estimates = {
+            up_to: average(
+                [_estimate(benchmark, by_name[name], rows) for name, rows in zip(common_tasks, of_tasks, strict=True)]
             )
-            for length_bin in _make_bins(estimates, keep, at_least)
-        ]
-        line |= _range(bins, rule)
-        for length_bin in bins:
+            for up_to, of_tasks in parts.items()
+        }
+        bins = list(_make_bins({up_to: estimates[up_to] for up_to in lengths}, keep, at_least))
+        if bins:
+            floor = _floor(family, parts[lengths[0]])
+            bins = [
+                length_bin._replace(
+                    unread=_unread_reason(length_bin.up_to, parts[length_bin.up_to]),
+                    guess_reason=_guess_reason(length_bin, *floor),
+                )
+                for length_bin in bins
+            ]
+            line |= _range(bins, rule)
+            line["works_to"] = _works_to(line["effective"], bins)
+        else:
+            line["works_to"] = _lacking_questions(fewest.values(), len(common_tasks))
+        compared = {length_bin.up_to: length_bin for length_bin in bins}
+        for up_to, estimate in estimates.items():
+            if estimate is None:
+                continue
+            score_interval = interval(estimate)
+            is_cut = _unread_reason(up_to, parts[up_to]) not in ("", _UNKNOWN_CUT)
             yield line | {
-                "length_up_to": length_bin.up_to, "n": length_bin.interval.n, "score": length_bin.interval.value,
-                **score_interval_columns(length_bin.interval, family, clustered=length_bin.estimate.clustered),
-                "kept": length_bin.interval.value / bins[0].interval.value if bins[0].interval.value else None,
-                "margin": length_bin.margin, "margin_low": length_bin.low, "margin_high": length_bin.high,
-                "verdict": length_bin.verdict,
+                "length_up_to": up_to, "n": score_interval.n, "score": score_interval.value,
+                **score_interval_columns(score_interval, family, clustered=estimate.clustered),
+                "doubt": "cut" if is_cut else "few" if fewest[up_to] < FEWEST_OF_TASK else None,
+                **(_comparison(compared[up_to], bins[0]) if up_to in compared else {"verdict": "not compared"}),
             }  # fmt: skip
+
+
+def _comparison(length_bin: Bin, first: Bin) -> dict[str, Any]:
+    """Columns of the comparison of a length with the shortest length."""
+    return {
+        "kept": length_bin.interval.value / first.interval.value if first.interval.value else None,
+        "margin": length_bin.margin,
+        "margin_low": length_bin.low,
+        "margin_high": length_bin.high,
+        "verdict": length_bin.verdict,
+    }
+
+
+def _works_to(effective: int | None, bins: Sequence[Bin]) -> str:
+    """Words for the longest length claimed, and the reason to claim no more if that is not the measured score."""
+    if effective and effective == bins[-1].up_to:
+        return f"≥ {short_length(effective)}"
+    after = next(length_bin for length_bin in bins if effective is None or length_bin.up_to > effective)
+    if after.margin < 0 and (effective or not after.why):
+        return short_length(effective) if effective else f"less than {short_length(after.up_to)}"
+    if after.unread == _UNKNOWN_CUT:
+        reason = "prompts may be cut"
+    else:
+        reason = f"{'prompts cut' if after.unread else 'like guessing'} from {short_length(after.up_to)}"
+    return f"{short_length(effective)}, {reason}" if effective else reason
+
+
+def _lacking_questions(fewest: Iterable[int], n_tasks: int) -> str:
+    """Words for what a comparison lacks, from the smallest number of samples of a task at each length."""
+    needed = max(FEWEST_OF_TASK, math.ceil(FEWEST / n_tasks))
+    found = sorted(fewest)[-2]  # two lengths can be compared
+    return f"needs {needed} questions a length, has {found}" if found < needed else "other tasks at each length"
 
 
 def _by_length(family: Benchmark | None, tasks: RowsByTask) -> dict[str, dict[str, Bins]]:
@@ -233,13 +286,17 @@ def _by_length(family: Benchmark | None, tasks: RowsByTask) -> dict[str, dict[st
     }
 
 
-def choose_lengths(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int], list[str]]:
+def choose_lengths(
+    samples: Mapping[str, Mapping[int, int]], fewest: int = FEWEST, fewest_of_task: int = FEWEST_OF_TASK
+) -> tuple[list[int], list[str]]:
     """Choose lengths and tasks such that every task has samples at every length.
 
     More lengths leave fewer tasks. The choice maximises the product of both, and prefers the longest lengths.
 
     Args:
         samples: {task: {length: number of samples}}.
+        fewest: Minimum number of samples at each length.
+        fewest_of_task: Minimum number of samples of each task at each length.
 
     Returns:
         At least two neighbouring lengths among those with enough samples, and the tasks, or ([], []) if no two lengths
@@ -249,7 +306,7 @@ def choose_lengths(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int],
     for bins in samples.values():
         for up_to, count in bins.items():
             counts[up_to] = counts.get(up_to, 0) + count
-    enough = sorted(up_to for up_to, count in counts.items() if count >= FEWEST)
+    enough = sorted(up_to for up_to, count in counts.items() if count >= fewest)
     best: tuple[tuple[int, int, int], list[int], list[str]] = ((0, 0, 0), [], [])
     for begin in range(len(enough)):
         for end in range(begin + 2, len(enough) + 1):
@@ -257,9 +314,9 @@ def choose_lengths(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int],
             tasks = [
                 task
                 for task, bins in samples.items()
-                if all(bins.get(length, 0) >= FEWEST_OF_TASK for length in lengths)
+                if all(bins.get(length, 0) >= fewest_of_task for length in lengths)
             ]
-            if all(sum(samples[task][length] for task in tasks) >= FEWEST for length in lengths):
+            if all(sum(samples[task][length] for task in tasks) >= fewest for length in lengths):
                 best = max(best, ((len(lengths) * len(tasks), lengths[-1], len(tasks)), lengths, tasks))
     return best[1], best[2]
 
@@ -322,7 +379,7 @@ def _unread_reason(up_to: int, tasks: Sequence[ScoredRows]) -> str:
     """Reason to doubt that the prompts of a length were read in full, or ""."""
     cut = np.concatenate([rows.column("truncated") for rows in tasks])
     if np.isnan(cut).mean() > MOST_CUT:
-        return "it is unknown whether prompts were cut"
+        return _UNKNOWN_CUT
     share = float((cut == 1).mean())
     return f"{100 * share:.0f}% of the prompts up to {up_to:,} were cut" if share > MOST_CUT else ""
 
@@ -382,66 +439,238 @@ def _sample_count(rows: ScoredRows) -> int:
     return len(np.unique(rows.column("ids")))
 
 
-def _effective_context_notes(table: Table) -> list[str]:
-    rows = table.dicts()
+@dataclass(frozen=True, slots=True)
+class StripRow:
+    """Scores of a run or a published model by length.
+
+    Attributes:
+        name: Name for readers.
+        line: Row of the report, for the columns that are equal at all lengths.
+        cells: Rows of the report by length.
+    """
+
+    name: str
+    line: Row
+    cells: Mapping[int, Row]
+
+    @property
+    def key(self) -> str:
+        """Name of the run, or of the published model."""
+        return str(self.line["run_id"] or self.line["model"])
+
+    def length(self, column: str) -> str:
+        """Length in a column for readers, or "-"."""
+        return short_length(self.line[column]) if self.line[column] else "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Scores of a benchmark by run and length, in one unit of length."""
+
+    benchmark: str
+    unit: str
+    lengths: Sequence[int]
+    rows: Sequence[StripRow]
+
+    @property
+    def title(self) -> str:
+        return f"{self.benchmark}, {self.unit}"
+
+    @property
+    def has_certainty(self) -> bool:
+        """Whether a length is significantly retained or lost by any run."""
+        return any(row.line["kept_to"] or row.line["lost_from"] for row in self.rows)
+
+    def counts(self) -> list[str]:
+        """Numbers of answers at each length: "39", or "36–39" if runs differ."""
+        counts = [
+            [row.cells[length]["n"] for row in self.rows if length in row.cells and row.cells[length]["n"]]
+            for length in self.lengths
+        ]
+        return ["–".join(f"{n:,}" for n in sorted({min(of_length), max(of_length)})) if of_length else ""
+                for of_length in counts]  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """Write sentences on the tasks that the scores average."""
+        names: dict[tuple[str, str | None], list[str]] = {}
+        for row in self.rows:
+            if row.line["tasks"]:
+                names.setdefault((row.line["task_names"], row.line["left_out"]), []).append(row.name)
+        return [
+            f"{self.title}{'' if len(names) == 1 else f', {_few_names(runs)}'}: {tasks}"
+            f"{f'; left out, with too few samples at some length: {left_out}' if left_out else ''}."
+            for (tasks, left_out), runs in names.items()
+        ]
+
+
+def _few_names(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
+
+
+def strips(rows: Iterable[Row]) -> list[Strip]:
+    """Arrange the rows of the report as strips, that with the longest texts first, without those of a single length."""
+    groups: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    for row in rows:
+        of_run = groups.setdefault((row["benchmark"], row["length_unit"]), {})
+        of_run.setdefault(str(row["run_id"] or row["model"]), []).append(row)
+    made = []
+    for (benchmark, unit), runs in groups.items():
+        strip_rows = [
+            StripRow(
+                str(lines[0].get("label") or lines[0]["model"]),
+                lines[0],
+                {row["length_up_to"]: row for row in lines if row["length_up_to"]},
+            )
+            for lines in runs.values()
+        ]
+        lengths = sorted({length for row in strip_rows for length in row.cells})
+        if len(lengths) > 1:
+            made.append(Strip(benchmark, unit, lengths, strip_rows))
+    return sorted(made, key=lambda strip: -strip.lengths[-1])
+
+
+_SCORE = Column("score", "score", "percent", interval=True)
+_END_OF_CLAIM = "┃"
+
+
+def _sheets(table: Table, further_notes: Sequence[str], in_text: bool) -> list[Sheet]:
+    """Make a sheet for each strip. In text the cells are shaded, and without intervals."""
+    made = []
+    for strip in strips(table.dicts()):
+        ends = [Column("works_to", "works to")]
+        if strip.has_certainty:
+            ends += [Column("kept_to", "retained to (95%)", rank=1), Column("lost_from", "lost from (95%)", rank=2)]
+        across = [
+            Column(str(length), short_length(length), "shade" if in_text else "percent", across=True)
+            for length in strip.lengths
+        ]
+        format_cell = _shaded_cell if in_text else _cell_with_interval
+        body = [
+            [
+                row.name,
+                *(format_cell(row.cells.get(length), row.line["effective"]) for length in strip.lengths),
+                row.line["works_to"],
+                *([row.length("kept_to"), row.length("lost_from")] if strip.has_certainty else []),
+            ]
+            for row in strip.rows
+        ]
+        counts = [f"{count} " if in_text else count for count in strip.counts()]
+        body.append(["answers", *counts, *("" for _ in ends)])
+        title = f"Effective context: {strip.benchmark} (percent, by {strip.unit})"
+        made.append(Sheet(title, [Column("model", "model"), *across, *ends], body, strip.notes()))
+    notes = [*notes_on_strips(table.dicts(), in_text=in_text), *further_notes]
+    if not in_text:
+        notes = [*interval_notes(table), *notes]
+    if not made:
+        return [Sheet(EFFECTIVE_CONTEXT.title, EFFECTIVE_CONTEXT.columns, [], notes)]
+    return [*made[:-1], replace(made[-1], notes=[*made[-1].notes, *notes])]
+
+
+def _shaded_cell(row: Row | None, effective: int | None) -> str:
+    if row is None or row["score"] is None:
+        return ""
+    text = shade(row["score"])
+    return (row["doubt"][0] + text[1:] if row["doubt"] else text) + (
+        _END_OF_CLAIM if row["length_up_to"] == effective else " "
+    )
+
+
+def _cell_with_interval(row: Row | None, _: int | None) -> str:
+    return "" if row is None else cell_text(row, _SCORE) + (f" ({row['doubt']})" if row["doubt"] else "")
+
+
+def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mapping[str, str] | None = None) -> list[str]:
+    """Write sentences on all strips.
+
+    Args:
+        in_text: Whether the strips are text without intervals.
+        signs: Appearances of "few", "cut" and "end" in the strips, if not those of text.
+    """
+    signs = signs or ({"few": "f", "cut": "c", "end": _END_OF_CLAIM} if in_text else {"few": "(few)", "cut": "(cut)"})
+    meanings = {
+        "few": f"fewer than {FEWEST_OF_TASK} answers to a task",
+        "cut": f"more than {100 * MOST_CUT:g}% of the prompts cut",
+        "end": "end of the lengths that the run works to",
+    }
+    present = {row["doubt"] for row in rows} | {"end" for row in rows if row["effective"]}
+    legend = "; ".join(f"{sign}: {meanings[name]}" for name, sign in signs.items() if name in present)
+    rules = dict.fromkeys(row["rule"] for row in rows)
     notes = [
-        f"Effective: the longest length such that it and all shorter lengths score {rule}. Retained and lost depend on "
-        "each length's 95% interval. Lengths with at least 30 samples are compared, on tasks with at least 10 samples "
-        "at each of these lengths."
-        for rule in dict.fromkeys(row["rule"] for row in rows)
+        f"Works to: the longest length such that it and all shorter lengths score {rule}. Retained and lost depend on "
+        f"each length's 95% interval. Lengths with at least {FEWEST} samples are compared, on tasks with at least "
+        f"{FEWEST_OF_TASK} samples at each of these lengths."
+        for rule in rules
     ]
+    if legend:
+        notes.insert(0, f"{legend}.")
     if any(row["why"] for row in rows):
         notes.append(
             "A length is not claimed if more than 5% of its prompts were cut or may have been cut, or if its score is "
             "not significantly above guessing (or above 10, if guessing scores less)."
         )
-    runs = [row for row in rows if row["run_id"] is not None]
-    if len(runs) < len(rows):
+    if in_text:
+        notes.append("--format markdown and csv have the intervals.")
+    if any(row["run_id"] is None for row in rows):
         notes.append("* published elsewhere, without an interval")
-    for row in runs:
-        location = f"{row['benchmark']}, {row['length_unit']}"
-        omitted = f"; left out, with too few samples at some length: {row['left_out']}" if row["left_out"] else ""
-        notes.append(
-            f"{location}: {row['task_names']}{omitted}."
-            if row["tasks"]
-            else f"{location}: no two lengths can be compared on the same tasks."
-        )
-    return list(dict.fromkeys(notes))
+    shown = {(strip.benchmark, strip.unit) for strip in strips(rows)}
+    left_out = dict.fromkeys(f"{row['benchmark']} ({row['length_unit']})" for row in rows
+                             if (row["benchmark"], row["length_unit"]) not in shown)  # fmt: skip
+    if left_out:
+        notes.append(f"Left out, with answers at only one length: {', '.join(left_out)}.")
+    return notes
 
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
-    """Draw a chart for each benchmark, of the mean over the tasks with samples at all lengths."""
-    rows = [row | {"run_id": row["run_id"] or row["model"]} for row in source.rows("effective_context")]
-    leaders, leading_note = select_leaders(source, rows)
-    charts = []
-    for benchmark, unit in sorted({(row["benchmark"], row["length_unit"]) for row in rows}):
-        group = [row for row in rows if (row["benchmark"], row["length_unit"]) == (benchmark, unit)]
-        if lines := lines_by_length(source, group, leaders):
-            title = f"{benchmark}: tasks that have every length, percent"
-            about = f"{unit}; each run on its own tasks, named below"
-            charts.append(LengthChart(f"{benchmark}, {unit}", title, benchmark, about, *lines))
-    yield from draw_length_charts(charts, leading_note)
+    """Draw the strip of each benchmark as a heat map."""
+    rows = source.rows("effective_context")
+    caption = " ".join(notes_on_strips(rows, signs={"few": "Hatched", "cut": "hatched", "end": "thick line"})[:1])
+    for strip in strips(rows):
+        cells, hatches, edges = {}, set(), {}
+        for at, row in enumerate(strip.rows):
+            for column, length in enumerate(strip.lengths):
+                if cell := row.cells.get(length):
+                    cells[at, column] = point_of_row(cell)
+                    if cell["doubt"]:
+                        hatches.add((at, column))
+                    if length == row.line["effective"]:
+                        edges[at] = column
+        svg = heat(
+            f"{strip.benchmark}: score by length, percent",
+            f"A row per run, a column per length in {strip.unit}.",
+            rows=[source.label(row.key) for row in strip.rows],
+            columns=list(map(short_length, strip.lengths)),
+            cells=cells,
+            ends=(0, 100),
+            marks=[source.mark_of(row.key) for row in strip.rows],
+            hatches=hatches,
+            edges=edges,
+            endings=[str(row.line["works_to"]) for row in strip.rows],
+        )
+        yield Figure(f"{strip.title}: works to", svg, caption, strip.benchmark)
 
 
 EFFECTIVE_CONTEXT = Report(
     name="effective_context",
-    title="Effective context (scores in percent; each column covers lengths up to its heading)",
+    title="Effective context (scores in percent; a column covers lengths up to its heading)",
     columns=(
         *WHO,
         TWIN,
         Column("benchmark", "benchmark"),
         Column("length_unit", "unit", rank=2),
         Column("tasks", "tasks", "count", rank=1),
-        Column("effective", "effective", "count", missing="no claim"),
-        Column("kept_to", "retained to (95%)", "count", missing="no claim"),
-        Column("lost_from", "lost from (95%)", "count", missing="not seen"),
+        Column("length_up_to", "up to", "count"),
+        _SCORE,
+        Column("n", "answers", "count"),
+        Column("doubt", "doubt", optional=True),
+        Column("works_to", "works to"),
+        Column("kept_to", "retained to (95%)", "count"),
+        Column("lost_from", "lost from (95%)", "count"),
         Column("why", "limited because", optional=True),
     ),
-    pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
-    notes=_effective_context_notes,
     empty="No answer of known length has been scored yet.",
     takes=("--keep-share", "--keep-score", *PUBLISHED),
     rows=table,
+    make_sheets=_sheets,
     draw=_draw_figures,
-    page=PagePlace("Length", 11, title="Score by length over all tasks, effective context", figures="first section"),
+    page=PagePlace("Length", 11, title="Where each run stops working: score by length", layout="strips", is_open=True),
 )

@@ -123,11 +123,12 @@ GUARDS = Report(
                 decimals=2,
                 interval_prefix=f"{mark.name}_",
                 unknown=True,
+                never_zero=True,
                 rank=mark.rank,
             )
             for mark in MARKS_BY_SEVERITY
         ),
-        Column("tokens_cut", "tokens cut", "count", unknown=True, rank=7),
+        Column("tokens_cut", "tokens cut", "count", unknown=True, never_zero=True, rank=7),
     ),
     notes=_guards_notes,
     empty="No run has answers yet.",

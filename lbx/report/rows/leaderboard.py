@@ -3,13 +3,15 @@
 A run with less than 99% of the bundle's answers is ranked as if the missing answers were wrong. Ranks come from the
 paired tests of the report ``comparison``, or from the intervals of the runs if all pairs would take long. If answers
 are missing, no run is significantly better than another run that these answers could lift above it.
+
+Places compare all runs, also pairs that the report ``comparison`` refuses; ``place_caution`` names the reasons.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lbx.base.columns import Column
+from lbx.base.columns import CAUTION_MARK, Column
 from lbx.base.units import format_count
 from lbx.benchmarks.base.benchmark import ScoringRules
 from lbx.report.draw.charts import dots
@@ -28,7 +30,7 @@ from lbx.report.draw.figures import (
     point_of_row,
     run_series,
 )
-from lbx.report.pairs import ComparisonSide
+from lbx.report.pairs import ComparisonSide, PairChecks
 from lbx.report.query import ReportQuery
 from lbx.report.ranks import read_ranked_scores, score_bounds, select_runs, sort_score
 from lbx.report.report import COVERAGE, TWIN, WHO, PagePlace, Report
@@ -45,9 +47,11 @@ _MOST_ROWS = 60
 _TIES = "Runs that share a letter cannot be told apart (paired tests, Holm, 5%)"
 _Z = NormalDist().inv_cdf(1 - LEVEL / 2)
 _NEARLY = 0.999
+_MOST_REASONS = 3
 _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
 """Maximum number of answers to compare in all pairs, which takes a few seconds, and overhead of a pair in answers."""
 
+PLACE = Column("place", "place", optional=True, caution="place_caution")
 
 # Without a row in benchmark_results, as in files of other programs, the view computes the mean of tasks.
 _AVERAGED = """
@@ -73,10 +77,13 @@ def _table(store: Store, query: ReportQuery) -> Table:
     for row in rows:
         groups.setdefault((row["benchmark"], *row.pop("done")), []).append(row)
     letters_in_use: Counter[str] = Counter()
+    checks = PairChecks(store)
     for group in groups.values():
-        differ = differing_pairs(group, _test_pairs(store, group))
-        for row, rank_range in zip(group, rank_ranges(group, differ), strict=True):
-            row["place"] = rank_range
+        sides = _sides_to_pair(store, group)
+        differ = differing_pairs(group, None if sides is None else _test_pairs(group, sides))
+        cautions = _place_cautions(group, checks, sides or {})
+        for row, rank_range, caution in zip(group, rank_ranges(group, differ), cautions, strict=True):
+            row["place"], row["place_caution"] = rank_range, caution
         benchmark = group[0]["benchmark"]
         if 1 < len(group) <= _MOST_ROWS and (ties := group_letters(len(group), differ, letters_in_use[benchmark])):
             letters_in_use[benchmark] += len({*"".join(ties)})
@@ -87,7 +94,8 @@ def _table(store: Store, query: ReportQuery) -> Table:
         if any(sort_score(row) != row["score"] for row in group):
             for row in group:
                 row["missing_as_0"] = sort_score(row)
-    columns = [name for name in scores.columns if name != "done"] + ["missing_as_0", "place", "ties", "score_of"]
+    more = ["missing_as_0", "place", "place_caution", "ties", "score_of"]
+    columns = [name for name in scores.columns if name != "done"] + more
     return Table(columns, [tuple(row.get(name) for name in columns) for row in rows])
 
 
@@ -129,16 +137,39 @@ def differing_pairs(
     return [pair for pair, p in zip(pairs, holm(ps), strict=True) if p < LEVEL]
 
 
-def _test_pairs(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], float] | None:
-    """Test each two runs' averages as in the report ``comparison``: {pair: p}, or None for too many answers."""
-    pairs = list(combinations(range(len(rows)), 2))
-    if not pairs or len(pairs) * (max(row["n"] for row in rows) + _PAIR_OVERHEAD) > _MOST_COMPARED:
+def _sides_to_pair(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, ComparisonSide] | None:
+    """Read the answers of runs to compare all pairs, or None for a single run and for too many answers."""
+    n_pairs = len(rows) * (len(rows) - 1) // 2
+    if not n_pairs or n_pairs * (max(row["n"] for row in rows) + _PAIR_OVERHEAD) > _MOST_COMPARED:
         return None
     benchmark, runs = rows[0]["benchmark"], [row["run_id"] for row in rows]
     family, tasks = find_benchmark(benchmark), read_scores(store, runs, [benchmark])
-    sides = {run: ComparisonSide(family, tasks[run, benchmark]) for run in runs if family and (run, benchmark) in tasks}
+    return {run: ComparisonSide(family, tasks[run, benchmark]) for run in runs if family and (run, benchmark) in tasks}
+
+
+def _place_cautions(
+    rows: Sequence[Mapping[str, Any]], checks: PairChecks, sides: Mapping[str, ComparisonSide]
+) -> list[str | None]:
+    """Describe for each run the settings that differ in the pairs behind the run's place, or None.
+
+    Without ``sides``, cut prompts are not compared.
+    """
+    benchmark = rows[0]["benchmark"]
+    kinds = [row["run_id"] if sides else checks.kind(row["run_id"], benchmark) for row in rows]
+    runs = {kind: row["run_id"] for kind, row in zip(kinds, rows, strict=True)}
+    differences: dict[Hashable, dict[str, None]] = {kind: {} for kind in runs}
+    for (kind, run), (other_kind, other) in combinations(runs.items(), 2):
+        found = dict.fromkeys(checks.check(run, other, benchmark, sides.get(run), sides.get(other)).differences)
+        differences[kind] |= found
+        differences[other_kind] |= found
+    return ["; ".join(differences[kind]) or None for kind in kinds]
+
+
+def _test_pairs(rows: Sequence[Mapping[str, Any]], sides: Mapping[str, ComparisonSide]) -> dict[tuple[int, int], float]:
+    """Test each two runs' averages as in the report ``comparison``: {pair: p}."""
+    runs = [row["run_id"] for row in rows]
     tested = {}
-    for a, b in pairs:
+    for a, b in combinations(range(len(rows)), 2):
         both = runs[a] in sides and runs[b] in sides
         found = compare_averages(sides[runs[a]], sides[runs[b]]) if both else None
         in_order = found and found.interval.value * ((rows[b]["score"] or 0) - (rows[a]["score"] or 0)) > 0
@@ -221,7 +252,21 @@ def _leaderboard_notes(table: Table) -> list[str]:
         notes.append(f"{_TIES}.")
     if any(row.get("missing_as_0") is not None for row in rows):
         notes.append("Runs are ordered by the score with missing answers as 0, if less than 99% of the answers exist.")
-    return notes
+    return [*notes, *place_notes(rows)]
+
+
+def place_notes(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a sentence for each benchmark with places that rest on pairs which the comparison refuses."""
+    reasons: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row.get("place") and (caution := row.get("place_caution")):
+            reasons.setdefault(row["benchmark"], {}).update(dict.fromkeys(caution.split("; ")))
+    for benchmark, texts in reasons.items():
+        few, more = list(texts)[:_MOST_REASONS], len(texts) - _MOST_REASONS
+        yield (
+            f"{CAUTION_MARK} {benchmark}: the place also rests on runs that the report comparison does not compare: "
+            f"{'; '.join(few)}{f'; and {more:,} more' if more > 0 else ''}."
+        )
 
 
 def describe_few_documents(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -257,7 +302,7 @@ LEADERBOARD = Report(
     name="leaderboard",
     title="Leaderboard (the headline score of each benchmark, percent)",
     columns=(
-        Column("place", "place", optional=True),
+        PLACE,
         Column("ties", "ties", optional=True, rank=3),
         *WHO,
         TWIN,

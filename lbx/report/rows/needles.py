@@ -21,7 +21,8 @@ from lbx.report.draw.figures import (
 )
 from lbx.report.format.digits import short_length
 from lbx.report.format.labels import Row
-from lbx.report.format.sheets import SHADES, Sheet
+from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import shade
 from lbx.report.query import ReportQuery
 from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report
@@ -139,17 +140,10 @@ def _grid(rows: list[dict[str, Any]]) -> Sheet:
         *(Column(str(length), short_length(length), "shade", across=True) for length in lengths),
     ]
     cells = [
-        [f"{100 * depth:.4g}", *(_cell(scores.get((depth, length))) for length in lengths)]
+        [f"{100 * depth:.4g}", *(shade(scores.get((depth, length))) for length in lengths)]
         for depth in sorted({row["depth"] for row in rows})
     ]
     return Sheet(title, columns, cells)
-
-
-def _cell(score: float | None) -> str:
-    if score is None:
-        return "-"
-    level = min(len(SHADES) - 1, max(0, int(len(SHADES) * score)))
-    return f"{SHADES[level]} {100 * score:3.0f}"
 
 
 def _interval_notes(table: Table) -> list[str]:

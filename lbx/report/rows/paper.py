@@ -287,9 +287,9 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
             by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
     best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
     tests: LineValues = {}
-    for comparison in compare_runs(
-        store, replace(query, baseline="", allow_different_settings=True)
-    ):  # all pairs, to read samples once
+    # All pairs, to read samples once
+    comparisons, _ = compare_runs(store, replace(query, baseline="", allow_different_settings=True))
+    for comparison in comparisons:
         number = (comparison.benchmark, number_label(comparison.first.key))
         pair = (comparison.run_a, comparison.run_b)
         if (top := best.get(number)) in pair:

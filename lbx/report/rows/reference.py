@@ -108,7 +108,10 @@ def read_reference(path: Path) -> list[PublishedModel]:
     try:
         return _parse_models(read_input(path, SMALL).decode("utf-8-sig"), str(path))
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
-        raise UsageError(f"The reference file {path} cannot be read: {getattr(exc, 'strerror', None) or exc}.") from exc
+        raise UsageError(
+            f"The reference file {path} cannot be read: {getattr(exc, 'strerror', None) or exc}.",
+            fix="Give a CSV file in UTF-8.",
+        ) from exc
 
 
 def _parse_models(text: str, name: str) -> list[PublishedModel]:

@@ -19,7 +19,7 @@ import duckdb
 from lbx.base.errors import ConflictError, StoreError
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
-from lbx.results.rows import RunRow, as_json, differing_keys, run_identity
+from lbx.results.rows import RunRow, as_json, differing_keys, run_identity, show_setting
 
 if TYPE_CHECKING:
     pass
@@ -53,10 +53,12 @@ def refuse_other_run(path: Path, run: RunRow, old: Mapping[str, Any]) -> None:
     """
     before, now = run_identity(old), run_identity(run.values() | {"settings": as_json(run.settings)})
     if names := differing_keys(before, now):
-        # Options of another model's backend all differ, and say nothing more.
+        # Options of another model's backend all differ.
         if other := [name for name in ("model", "backend") if name in names]:
             names = other + [name for name in names if name not in other and not name.startswith("backend.")]
-        differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
+        differences = (
+            f"{name} was {show_setting(before.get(name))} and is now {show_setting(now.get(name))}" for name in names
+        )
         raise StoreError(
             f"The run {run.run_id!r} in {path} has different settings: {'; '.join(differences)}.",
             fix="Pass another name with --name NAME, or repeat the settings to continue the run.",

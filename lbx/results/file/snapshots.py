@@ -65,7 +65,7 @@ class Snapshot:
     cost_s: float = 0.0
     state: object = None
 
-    def __str__(self) -> str:
+    def describe_state(self) -> str:
         writer = f" (PID {self.writer})" if self.writer else ""
         return f"is being written{writer}: data committed before {self.taken_at:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -121,7 +121,9 @@ def query_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[
         try:
             return connection.execute(sql, parameters).fetchall()
         except duckdb.Error as exc:
-            raise StoreError(f"{path} cannot be read: {first_line(exc)}.") from exc
+            raise StoreError(
+                f"{path} cannot be read: {first_line(exc)}.", fix="If it is damaged, restore a copy."
+            ) from exc
 
 
 def _connect_to_copy(

@@ -148,7 +148,10 @@ class Store:
             with defer_signals():
                 self._connection.execute("CHECKPOINT")
         except duckdb.Error as exc:
-            raise StoreError(f"{self.path} could not be written: {first_line(exc)}.") from exc
+            raise StoreError(
+                f"{self.path} could not be written: {first_line(exc)}.",
+                fix="Committed rows are safe. Free space on its disk, then repeat the command.",
+            ) from exc
 
     # Writing
 
@@ -358,7 +361,9 @@ class Store:
         try:
             attach(self._connection, path, name, read_only=True)
         except duckdb.Error as exc:
-            raise StoreError(f"{path} cannot be read: {first_line(exc)}") from exc
+            raise StoreError(
+                f"{path} cannot be read: {first_line(exc)}", fix="Give another file, or restore a copy of this one."
+            ) from exc
         try:
             refuse_foreign(self._connection, name, path)
         except BaseException:

@@ -25,6 +25,8 @@ COLUMNS = (
     f"list_filter([{_MARK_NAMES}], lambda mark: mark IS NOT NULL) AS marked"
 )
 SCORE = f"LEFT JOIN (SELECT {ANSWER}, score FROM scores WHERE headline) c USING ({ANSWER})"
+PERCENT = "round(c.score * 10000) / 100"
+"""Headline score of an answer in percent, as on the report page."""
 ORDER = "run_id, benchmark, task, position, sample_id, iteration"
 
 
@@ -106,8 +108,9 @@ class AnswerFilter:
         runs, tasks: allowed values, or () for all. A task is "benchmark/task".
         patterns: patterns of "benchmark/task/sample_id", at least one of which must match; see ``task_patterns``.
         mark: required mark from ``LISTED``, or "any" for any of these marks, or "" for all answers.
-        at_least, below: bounds of the headline score, 0 to 1, or None for all answers.
+        at_least, at_most: bounds of the headline score in percent, rounded to two decimals, or None for all answers.
         text: text that question, output or reasoning must contain, ignoring case.
+        with_judges: whether to include the answers of judges.
     """
 
     runs: Sequence[str] = ()
@@ -115,8 +118,9 @@ class AnswerFilter:
     patterns: Sequence[str] = ()
     mark: str = ""
     at_least: float | None = None
-    below: float | None = None
+    at_most: float | None = None
     text: str = ""
+    with_judges: bool = True
 
     def condition(self, *, scores: bool = False) -> tuple[str, list[object]]:
         """Build the SQL that follows SELECT, with answers ``g`` and samples ``s``, and the SQL's parameters.
@@ -131,15 +135,16 @@ class AnswerFilter:
             "list_contains(?, g.benchmark || '/' || g.task)": (bool(self.tasks), [list(self.tasks)]),
             matches_pattern("g", "?"): (bool(self.patterns), [list(self.patterns)]),
             f"({' OR '.join(marks)})": (bool(marks), []),
-            "c.score >= ?": (self.at_least is not None, [self.at_least]),
-            "c.score < ?": (self.below is not None, [self.below]),
+            f"{PERCENT} >= ?": (self.at_least is not None, [self.at_least]),
+            f"{PERCENT} <= ?": (self.at_most is not None, [self.at_most]),
+            f"g.benchmark <> '{JUDGE}'": (not self.with_judges, []),
             f"({' OR '.join(f'contains(lower({name}), lower(?))' for name in texts)})": (
                 bool(self.text),
                 [self.text] * len(texts),
             ),
         }
         rules_used = {rule: values for rule, (applies, values) in rules.items() if applies}
-        score = SCORE if scores or self.at_least is not None or self.below is not None else ""
+        score = SCORE if scores or self.at_least is not None or self.at_most is not None else ""
         return (
             f"{FROM} {score} WHERE {' AND '.join(rules_used) or 'true'}",
             [value for values in rules_used.values() for value in values],

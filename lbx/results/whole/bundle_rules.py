@@ -70,7 +70,7 @@ class TaskChanges:
     def has_new_rule(self) -> bool:
         return self.rules[0] != self.rules[1]
 
-    def __str__(self) -> str:
+    def describe_changes(self) -> str:
         moves = format_count(self.move_count, "question has", "questions have")
         changes = [
             *([f"{moves} another id"] if self.move_count else []),
@@ -82,7 +82,7 @@ class TaskChanges:
         effects += [f"{format_count(n, 'answer')} to {kind} questions not scored" for kind, n in counts.items() if n]
         example = f" (the first: {self.example})" if self.example else ""
         changes.append(f"{', '.join(effects)}{example}")
-        return f"{self.name}: {'; '.join(changes)}"
+        return f"{self.name} by the rules of the bundle: {'; '.join(changes)}"
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -274,7 +274,10 @@ def exclusive_lock(target: Path) -> Iterator[None]:
         try:
             descriptor = open_or_create(lock, os.O_RDWR)
         except OSError as exc:
-            raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
+            raise StoreError(
+                f"{target.parent} cannot be written: {exc.strerror or exc}.",
+                fix="Choose a folder that you can write to: -o FILE.",
+            ) from exc
         if not any(map(_try_lock_after, (0.0, 0.05, 0.1), [descriptor] * 3)):
             os.close(descriptor)
             raise in_use_error(target, user=read_record(lock))

@@ -31,7 +31,7 @@ from lbx.results.file.contents import schema_version
 from lbx.results.file.identity import complete_samples, find_other_samples, joined_settings, setting_differences
 from lbx.results.file.store import Store
 from lbx.results.read.runs import metadata_of
-from lbx.results.rows import as_json, run_identity
+from lbx.results.rows import as_json, run_identity, show_setting
 from lbx.results.schema import SCHEMA_VERSION
 
 ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
@@ -410,7 +410,9 @@ def _refuse_other_run(stored: Mapping[str, Any], new: Mapping[str, Any], first: 
     """Raise StoreError if two rows of the same name differ in anything that affects the numbers."""
     before, now = run_identity(stored), run_identity(new)
     if names := setting_differences(stored, new):
-        differences = "; ".join(f"{name} is {before.get(name)!r} and {now.get(name)!r}" for name in names)
+        differences = "; ".join(
+            f"{name} is {show_setting(before.get(name))} and {show_setting(now.get(name))}" for name in names
+        )
         raise StoreError(
             f"The run {new['run_id']!r} differs between {first} and {source}: {differences}.",
             fix="Give different runs different names (lbx run --name NAME), and merge only files of the same run.",

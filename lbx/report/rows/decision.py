@@ -1,0 +1,266 @@
+"""The report ``decision``: the best model on each benchmark, how sure that is, and the questions to decide the rest.
+
+A row compares the leader of a benchmark with another model, by the numbers of the report ``comparison``: of up to six
+runs all pairs are compared, of more the leader with the others. The leader is the first of the report ``leaderboard``
+among the runs with the most tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from lbx.base.columns import Column
+from lbx.base.units import format_count
+from lbx.report.format.labels import Row
+from lbx.report.format.table_cells import cell_text
+from lbx.report.pairs import MOST_RUNS, RefusedPair, refusal
+from lbx.report.query import ReportQuery
+from lbx.report.report import PagePlace, Report
+from lbx.report.rows.comparison import (
+    NOT_COMPARED,
+    ComparisonRow,
+    cluster_noun,
+    compare_pairs,
+    needed_clusters,
+    round_up,
+    samples_on,
+    scorable_samples,
+    verdict,
+)
+from lbx.report.rows.leaderboard import LEADERBOARD
+from lbx.results import Store, Table
+from lbx.results.read.runs import run_names
+from lbx.results.rows import interval_columns
+from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table
+
+COLUMNS = (
+    "benchmark", "leader", "rival", "rank", "n", "score", "rival_score", "lead", *INTERVAL_COLUMNS, "p", "p_holm",
+    "test", "spread", "detectable", "verdict", "needed_clusters", "needed_samples", "bundle_samples", "caution",
+)  # fmt: skip
+_TURNED = {"better": "worse", "worse": "better"}
+_MOST_RIVALS, _MOST_NAMED = 5, 3
+
+
+def table(store: Store, query: ReportQuery) -> Table:
+    """Build the rows of the report. Raises UsageError if the report ``comparison`` would refuse all of its pairs."""
+    query = ReportQuery(
+        runs=query.runs, tasks=query.tasks, margin=query.margin, allow_different_settings=query.allow_different_settings
+    )
+    board = LEADERBOARD.read(store, ReportQuery(runs=query.runs)).dicts()
+    order: dict[str, list[str]] = {}
+    scored = [row for row in board if row["score"] is not None]
+    for row in sorted(scored, key=lambda row: -row["tasks"]):  # stable, so the order of the leaderboard
+        order.setdefault(row["benchmark"], []).append(row["run_id"])
+    order = {benchmark: runs for benchmark, runs in order.items() if len(runs) > 1}
+    in_bundles = scorable_samples(store)
+    n_runs = len(query.runs or run_names(store))
+    rows: list[dict[str, Any]] = []
+    all_refused: list[RefusedPair] = []
+    for benchmark, runs in order.items():
+        if n_runs <= MOST_RUNS:
+            lines, refused = compare_pairs(store, query)
+        else:
+            lines, refused = compare_pairs(store, replace(query, baseline=runs[0]), benchmark)
+        rows += _rows_of(benchmark, runs, [*lines, *refused], in_bundles, query.margin)
+        all_refused += [pair for pair in refused if pair.benchmark == benchmark]
+    if all_refused and all(row["verdict"] == NOT_COMPARED for row in rows):
+        raise refusal(all_refused)
+    return as_table(COLUMNS, rows)
+
+
+def _rows_of(
+    benchmark: str,
+    runs: Sequence[str],
+    pairs: Sequence[ComparisonRow | RefusedPair],
+    in_bundles: Mapping[tuple[str, str, str], int],
+    margin: float,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each rival of the leader, in the order of the leaderboard."""
+    leader, *rivals = runs
+    found = {
+        frozenset((pair.run_a, pair.run_b)): pair
+        for pair in pairs
+        if pair.benchmark == benchmark and (isinstance(pair, RefusedPair) or pair.first.level == "benchmark")
+    }
+    for rank, rival in enumerate(rivals, start=2):
+        row = {"benchmark": benchmark, "leader": leader, "rival": rival, "rank": rank}
+        pair = found.get(frozenset((leader, rival)))
+        if isinstance(pair, RefusedPair):
+            yield row | {"verdict": NOT_COMPARED, "caution": pair.reason}
+        elif pair:
+            known = [count for (run, name, _), count in in_bundles.items() if (run, name) == (leader, benchmark)]
+            yield row | {"bundle_samples": sum(known) or None, **_numbers(pair, leader, margin)}
+
+
+def _numbers(pair: ComparisonRow, leader: str, margin: float) -> dict[str, Any]:
+    """Numbers of a comparison as a lead of the leader, which may be either of the two runs."""
+    estimate, interval = pair.difference, pair.difference.interval
+    text, low, high = verdict(pair, margin), interval.low, interval.high
+    score, rival_score, sign = pair.second.score, pair.first.score, 1
+    if pair.run_a == leader:
+        score, rival_score, sign = rival_score, score, -1
+        low, high = (None if end is None else -end for end in (high, low))
+        first, *rest = text.split(",", 1)
+        text = ",".join([_TURNED.get(first, first), *rest])
+    noun = cluster_noun(pair) if pair.first.estimate.clustered else "sample"
+    needed = needed_clusters(pair, margin) if text.startswith("undecided") else None
+    return {
+        "n": interval.n, "score": score, "rival_score": rival_score, "lead": sign * interval.value,
+        **interval_columns(interval, noun), "low": low, "high": high, "p": estimate.p,
+        "p_holm": pair.p_holm, "test": estimate.test,
+        "spread": None if interval.se is None else interval.se * math.sqrt(interval.clusters),
+        "detectable": estimate.detectable, "verdict": text, "needed_clusters": needed,
+        "needed_samples": None if needed is None else samples_on(pair, needed), "caution": pair.caution or None,
+    }  # fmt: skip
+
+
+class RunName(NamedTuple):
+    """Name of a run within a sentence."""
+
+    run_id: str
+    label: str
+
+    def __str__(self) -> str:
+        return self.label
+
+
+Sentence = Sequence[str | RunName]
+
+
+def paragraphs(rows: Sequence[Row]) -> Iterator[Sentence]:
+    """Yield a paragraph for each benchmark, and one for all if there are several."""
+    benchmarks: dict[str, list[Row]] = {}
+    for row in rows:
+        benchmarks.setdefault(row["benchmark"], []).append(row)
+    if len(benchmarks) > 1:
+        yield _over_all(benchmarks)
+    for benchmark, group in benchmarks.items():
+        yield [*_which(benchmark, group), *_how_sure(group), *_why_not_surer(group), *_what_next(group)]
+
+
+def _name(row: Row, of: str) -> RunName:
+    return RunName(row[of], str(row.get(f"label_{of}") or row[of]))
+
+
+def _is_better(row: Row) -> bool:
+    return str(row["verdict"]).startswith("better")
+
+
+def _over_all(benchmarks: Mapping[str, Sequence[Row]]) -> Sentence:
+    leaders = Counter(_name(rows[0], "leader") for rows in benchmarks.values())
+    sure = [benchmark for benchmark, rows in benchmarks.items() if all(map(_is_better, rows))]
+    sentence: list[str | RunName] = [f"Over all {len(benchmarks):,} benchmarks: "]
+    for at, (name, count) in enumerate(leaders.most_common()):
+        sentence += [", " if at else "", name, f" leads {count:,}"]
+    decided = f"is decided on {', '.join(sure)}" if sure else "is decided on none"
+    return [*sentence, f". The lead over every other run {decided}."]
+
+
+def _which(benchmark: str, rows: Sequence[Row]) -> Sentence:
+    first = next((row for row in rows if row["score"] is not None), rows[0])
+    score = "" if first["score"] is None else f" with {100 * first['score']:.1f}"
+    return [f"{benchmark}: ", _name(first, "leader"), f" comes first{score}."]
+
+
+def _how_sure(rows: Sequence[Row]) -> Iterator[str | RunName]:
+    better = [row for row in rows if _is_better(row)]
+    unsure = [row for row in rows if not _is_better(row) and row["verdict"] != NOT_COMPARED]
+    for group, begin, end in ((better, " Better than ", ""), (unsure, " Not surely better than ", "")):
+        if group:
+            yield begin
+            for at, row in enumerate(group[:_MOST_NAMED]):
+                points, _, no_interval = cell_text(row, LEAD).partition(" (")
+                word = "" if row in better else str(row["verdict"]).partition(":")[0]
+                yield ", " if at else ""
+                yield _name(row, "rival")
+                yield f" (by {', '.join(filter(None, (f'{points} points', no_interval.removesuffix(')'), word)))})"
+            yield f" and {len(group) - _MOST_NAMED:,} more{end}." if len(group) > _MOST_NAMED else f"{end}."
+
+
+def _closest(rows: Sequence[Row]) -> Row | None:
+    """The undecided rival that takes the most to decide."""
+    undecided = [row for row in rows if str(row["verdict"]).startswith("undecided")]
+    return max(undecided, key=lambda row: row["needed_clusters"] or math.inf, default=None)
+
+
+def _why_not_surer(rows: Sequence[Row]) -> Iterator[str | RunName]:
+    if row := _closest(rows):
+        noun = row["cluster_by"] or "document"
+        where = format_count(row["n"], "question")
+        if row["clusters"] != row["n"]:
+            where += f" on {format_count(row['clusters'], noun)}"
+        yield f" Why not surer: {where}"
+        if row["spread"] is not None:
+            yield f", between which the difference varies by {100 * row['spread']:.1f} points (standard deviation)"
+        if row["detectable"] is not None:
+            yield f"; a difference of {100 * row['detectable']:.1f} points would be found in four of five cases"
+        yield "."
+    for caution in dict.fromkeys(row["caution"] for row in rows if row["caution"] and row["verdict"] != NOT_COMPARED):
+        yield f" Besides the model: {caution}."
+
+
+def _what_next(rows: Sequence[Row]) -> Iterator[str | RunName]:
+    row = _closest(rows)
+    if row and row["needed_clusters"]:
+        noun = row["cluster_by"] or "document"
+        needed, questions = row["needed_clusters"], row["needed_samples"]
+        text = format_count(questions, "question")
+        if row["clusters"] != row["n"]:
+            text = f"{format_count(needed, noun)} ({text})"
+        yield f" Next: about {text} in all would decide it against "
+        yield _name(row, "rival")
+        yield f", about {round_up(needed - row['clusters']):,} more than now."
+        if row["bundle_samples"] and row["bundle_samples"] > row["n"]:
+            yield f" The bundle has {format_count(row['bundle_samples'], 'question')}."
+    elif row:
+        yield f" Next: {str(row['verdict']).removeprefix('undecided: ')}, so no number of questions can be planned; "
+        yield f"ask about other {row['cluster_by'] or 'document'}s."
+    elif rows and all(map(_is_better, rows)):
+        yield " No further question is needed."
+
+
+def has_near_rival(row: Row) -> bool:
+    """Whether a row has numbers, of a rival near the leader. Tables for readers show only these rows."""
+    return str(row["verdict"]) != NOT_COMPARED and int(row["rank"]) <= _MOST_RIVALS + 1
+
+
+def _omission_notes(rows: Sequence[Row]) -> list[str]:
+    refused = [row for row in rows if row["verdict"] == NOT_COMPARED]
+    notes = [
+        f"Not compared: {_name(row, 'leader')} and {_name(row, 'rival')}, {row['benchmark']}: {row['caution']}. "
+        "--allow-different-settings shows them."
+        for row in refused
+    ]
+    more = len(rows) - len(refused)
+    return [*notes, *([f"{more:,} more rivals: JSON and csv have all."] if more else [])]
+
+
+LEAD = Column("lead", "lead, points", "points", interval=True)
+
+DECISION = Report(
+    name="decision",
+    title="Best model, how sure, and next questions (points: the leader's minus the other's)",
+    columns=(
+        Column("benchmark", "benchmark"),
+        Column("leader", "leader"),
+        Column("rival", "other"),
+        LEAD,
+        Column("p_holm", "p", "p", rank=3),
+        Column("n", "questions", "count", rank=1),
+        Column("clusters", "clusters", "count", rank=2),
+        Column("spread", "spread", "percent", rank=4),
+        Column("verdict", "verdict"),
+    ),
+    notes=lambda table: ["".join(map(str, sentence)) for sentence in paragraphs(table.dicts())],
+    empty="No two runs have answers to the same benchmark.",
+    is_informative=has_near_rival,
+    omission_notes=_omission_notes,
+    takes=("--margin", "--allow-different-settings", "--tasks"),
+    reads="coverage",
+    rows=table,
+    page=PagePlace("Scores", 5, title="Decision"),
+)

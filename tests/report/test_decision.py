@@ -1,0 +1,153 @@
+"""The report `decision`: the comparison's numbers as which model, how sure, why not surer, and what to ask next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lbx.base.errors import UsageError
+from lbx.report.format.table_cells import sheet
+from lbx.report.page import pieces
+from lbx.report.query import ReportQuery
+from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows.comparison import round_up
+from lbx.results import Store
+from tests.report.test_comparing import add_benchmark, lines, random_scores, run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    with Store(tmp_path / "r.duckdb") as opened:
+        yield opened
+
+
+def decide(store: Store, **wanted: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows, and the sentences below the table."""
+    table = read_report(store, "decision", ReportQuery(**wanted))
+    return table.dicts(), list(sheet(REPORTS["decision"], table).notes)
+
+
+def _three(store: Store, **changes: Any) -> None:
+    """Of LongBench, c is better than a beyond doubt, and b is not; the other benchmark decides nothing."""
+    base = {f"d{place // 2}/{key}": value / 2 for place, (key, value) in enumerate(random_scores(1, 60).items())}
+    noise = dict(zip(base, random_scores(2, 60).values(), strict=True))
+    run(store, "a", {"qasper": base})
+    run(store, "b", {"qasper": {key: value + 0.3 + 0.5 * (noise[key] - 0.5) for key, value in base.items()}})
+    run(store, "c", {"qasper": {key: value + 0.32 + 0.02 * noise[key] for key, value in base.items()}}, **changes)
+    for seed, name in enumerate("abc"):
+        add_benchmark(store, name, "own", random_scores(seed + 5, 12))
+
+
+def test_rows_are_the_comparison_s_numbers_the_right_way_round(store: Store) -> None:
+    _three(store)
+    compared = {
+        (row["run_a"], row["run_b"], row["benchmark"]): row
+        for row in read_report(store, "comparison").dicts()
+        if row["level"] == "benchmark"
+    }
+    rows, _ = decide(store)
+    assert {(row["benchmark"], row["leader"]) for row in rows} == {("longbench", "c"), ("own", rows[-1]["leader"])}
+    assert len(rows) == 4
+    for row in rows:
+        key = (row["leader"], row["rival"], row["benchmark"])
+        sign = -1 if key in compared else 1
+        other = compared.get(key) or compared[row["rival"], row["leader"], row["benchmark"]]
+        assert row["lead"] == pytest.approx(sign * other["difference"])
+        assert {row["score"], row["rival_score"]} == {other["score_a"], other["score_b"]}
+        assert row["score"] - row["rival_score"] == pytest.approx(row["lead"])
+        assert sorted((abs(row["low"]), abs(row["high"]))) == pytest.approx(
+            sorted((abs(other["low"]), abs(other["high"])))
+        )
+        assert row["low"] <= row["lead"] <= row["high"]
+        assert [row[name] for name in ("n", "clusters", "p", "p_holm", "se")] == [
+            other[name] for name in ("n", "clusters", "p", "p_holm", "se")
+        ]
+        words = {"better": "worse", "worse": "better"} if sign < 0 else {}
+        assert row["verdict"] == words.get(other["verdict"], other["verdict"])
+        assert row["spread"] == pytest.approx(row["se"] * row["clusters"] ** 0.5)
+
+
+def test_paragraphs_say_which_how_sure_why_and_what_next(store: Store) -> None:
+    _three(store)
+    rows, notes = decide(store)
+    (row,) = [row for row in rows if (row["benchmark"], row["rival"]) == ("longbench", "b")]
+    (text,) = [note for note in notes if note.startswith("longbench: ")]
+    assert text.startswith("longbench: c comes first with ") and " Better than a (by 3" in text
+    assert f" Not surely better than b (by {100 * row['lead']:.1f}" in text and ", undecided)" in text
+    assert " Why not surer: 60 questions on 30 documents, between which the difference varies by " in text
+    needed, questions = row["needed_clusters"], row["needed_samples"]
+    assert row["verdict"] == f"undecided: needs about {needed:,} documents ({questions:,} questions)"
+    assert f" Next: about {needed:,} documents ({questions:,} questions) in all would decide it against b" in text
+    assert f", about {round_up(needed - 30):,} more than now." in text
+    over = next(note for note in notes if note.startswith("Over all 2 benchmarks: "))
+    assert over.endswith("The lead over every other run is decided on none.") and "c leads" in over
+
+
+def test_all_decided_asks_for_nothing(store: Store) -> None:
+    base = random_scores(1)
+    run(store, "a", {"qasper": base})
+    run(store, "b", {"qasper": {key: value + 1 for key, value in base.items()}})
+    (row,), (*_, text) = decide(store)
+    assert (row["leader"], row["verdict"], row["needed_clusters"]) == ("b", "better", None)
+    assert text.endswith(" No further question is needed.")
+    assert "Over all" not in text
+
+
+def test_of_one_document_nothing_can_be_planned(store: Store) -> None:
+    run(store, "a", {"qasper": {"d/1": 0.5, "d/2": 0.5}})
+    run(store, "b", {"qasper": {"d/1": 1.0, "d/2": 0.5}})
+    (row,), (*_, text) = decide(store)
+    assert row["verdict"] == "undecided: one document" and row["spread"] is None
+    assert "Next: one document, so no number of questions can be planned; ask about other documents." in text
+
+
+def test_pairs_that_are_not_compared_are_named(store: Store) -> None:
+    _three(store, answer={"truncated": True})
+    rows, notes = decide(store)
+    refused = [row for row in rows if row["verdict"] == "not compared"]
+    reason = "60 prompts cut in only one run, with the same tokenizer"
+    assert [(row["benchmark"], row["leader"], row["lead"], row["caution"]) for row in refused] == [
+        ("longbench", "c", None, reason)
+    ] * 2
+    assert f"Not compared: c and a, longbench: {reason}. --allow-different-settings shows them." in notes
+    forced, texts = decide(store, allow_different_settings=True)
+    assert not any(row["verdict"] == "not compared" for row in forced)
+    assert any(f"Besides the model: {reason}." in text for text in texts)
+    own, _ = decide(store, tasks=["own"])
+    assert {row["benchmark"] for row in own} == {"own"}
+    assert {row["rival"] for row in decide(store, runs=["a", "b"])[0]} == {"a"} or len(
+        decide(store, runs=["a", "b"])[0]
+    ) == 2
+
+
+def test_nothing_to_compare_is_refused_as_by_the_comparison(store: Store) -> None:
+    run(store, "a", {"qasper": random_scores(1)})
+    run(store, "b", {"qasper": random_scores(2)}, bundle_digest="other")
+    for name in ("comparison", "decision"):
+        with pytest.raises(UsageError, match="different bundles"):
+            read_report(store, name)
+
+
+def test_many_runs_are_compared_with_the_leader(store: Store) -> None:
+    """Without asking for a baseline; the numbers are those of the comparison with it."""
+    for name in "abcdefgh":
+        run(store, name, {"qasper": random_scores(ord(name))})
+    rows, notes = decide(store)
+    (leader,) = {row["leader"] for row in rows}
+    other = {row["run_b"]: row for row in read_report(store, "comparison", ReportQuery(baseline=leader)).dicts()
+             if row["level"] == "benchmark"}  # fmt: skip
+    assert {row["rival"]: -row["lead"] for row in rows} == {name: row["difference"] for name, row in other.items()}
+    assert len(rows) == 7 and len(sheet(REPORTS["decision"], read_report(store, "decision")).rows) == 5
+    assert "2 more rivals: JSON and csv have all." in notes
+
+
+def test_it_is_on_the_page_below_the_scores(store: Store) -> None:
+    _three(store, model="<b>c</b>")
+    page = "".join(pieces(store))
+    first = page.partition('id="scores"')[2]
+    at = [first.index(text) for text in ('class="scores"', 'id="decisions"', 'id="findings"') if text in first]
+    assert at == sorted(at) and 'id="decisions"' in first
+    assert "would decide it against" in first and "<b>c</b>" not in page
+    assert lines(store)["overall"]["verdict"] not in first.partition('id="decisions"')[0]

@@ -16,7 +16,7 @@ from lbx.report.format.labels import with_labels
 from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import cell_text, sheet
 from lbx.report.format.terminal import lines
-from lbx.report.pairs import MOST_RUNS, runs_unlike
+from lbx.report.pairs import MOST_RUNS, known_differences
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, recommended_reports
 from lbx.report.rows.board import BOARD, BOARDS
@@ -206,7 +206,7 @@ def _comparison(store: Store, board: Table) -> Sequence[str]:
     runs = [run for (run,) in store.query("SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id").rows]
     if len(runs) < 2 or not board.rows:
         return ()
-    best, unlike = board.dicts()[0]["run_id"], runs_unlike(store)
+    best, unlike = board.dicts()[0]["run_id"], known_differences(store)
     pairs = combinations(runs, 2) if len(runs) <= MOST_RUNS else ((best, run) for run in runs)
     if all(unlike(first, second) for first, second in pairs):
         return ()

@@ -100,7 +100,7 @@ class Report:
         has_failed: Predicate for rows with which ``lbx report`` fails.
         sections: Function that returns the reports that this report consists of: {name: report}. Each name begins with
             the name of this report.
-        section_of: Name of the report of which this report is a section, or "".
+        section_of: Name of the report that this report is a section of, or "".
     """
 
     name: str

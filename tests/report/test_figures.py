@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lbx.base.errors import LbxError, UsageError
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.report.draw import figures as drawings
 from lbx.report.draw import figures as files
@@ -137,9 +137,9 @@ def test_reports_with_and_without_charts(ten_runs: Path) -> None:
     with pytest.raises(
         UsageError, match=r"paper has no charts.*Name a report with charts: card, leaderboard, .*, board"
     ):
-        drawings.check_figures(["paper"], figures(ten_runs, "paper"))
+        drawings.require_figures(["paper"], figures(ten_runs, "paper"))
     with pytest.raises(UsageError, match="needles has too few rows"):
-        drawings.check_figures(["needles"], figures(ten_runs, "needles"))
+        drawings.require_figures(["needles"], figures(ten_runs, "needles"))
 
 
 def test_a_file_is_complete(ten_runs: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def end_label(mark: int, end: tuple[float, float], at: tuple[float, float], name
     """Draw the name and mark of a run at ``at``, and a thin line from the end of the run's line."""
     (x, y), (label_x, label_y) = end, at
     leader = f'<path class="leader" d="{svg.path([(x + 6, y), (label_x - 7, label_y)])}"/>'
-    return leader + svg.key(mark, label_x, label_y) + svg.name(label_x + 9, label_y + 4, name, full_name)
+    return leader + svg.legend_mark(mark, label_x, label_y) + svg.name(label_x + 9, label_y + 4, name, full_name)
 
 
 def legend(entries: Iterable[tuple[str, int]], width: float, top: float = 0.0) -> tuple[str, float]:
@@ -90,7 +90,7 @@ def legend(entries: Iterable[tuple[str, int]], width: float, top: float = 0.0) -
         wide = _KEY + svg.text_width(name) + 12
         if x > 4 and x + wide > width:
             x, y = 4.0, y + svg.LINE + 3
-        body = svg.key(mark, x + 6, y) + svg.name(x + _KEY, y + 4, name, full_name)
+        body = svg.legend_mark(mark, x + 6, y) + svg.name(x + _KEY, y + 4, name, full_name)
         parts.append(svg.group(mark, body, "key"))
         x += wide
     return "".join(parts), (y + 12 - top if parts else 0.0)
@@ -319,7 +319,7 @@ def heat(
     edges: Mapping[int, int] | None = None,
     endings: Sequence[str] = (),
 ) -> str:
-    """Draw a heat map: a grid of coloured cells with numbers, in which higher values are darker.
+    """Draw a heat map: a grid of coloured cells with numbers, darker for higher values.
 
     Args:
         cells: values by (row, column). Missing cells stay empty.

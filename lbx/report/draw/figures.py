@@ -193,7 +193,7 @@ def render_png(drawing: str) -> bytes:
     return bytes(resvg_py.svg_to_bytes(svg_string=drawing, zoom=_PIXELS_PER_PX))
 
 
-def check_figures(names: Sequence[str], figures: Sequence[Figure]) -> None:
+def require_figures(names: Sequence[str], figures: Sequence[Figure]) -> None:
     """Raise UsageError if ``figures``, drawn from the reports ``names``, is empty. The error states the cause."""
     if figures:
         return

@@ -352,7 +352,7 @@ def _comparison_notes(table: Table) -> list[str]:
 
 
 def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Explain undecided verdicts on differences whose interval excludes 0, once for each reason."""
+    """Explain undecided verdicts on differences with an interval that excludes 0, once for each reason."""
     reasons: dict[str, None] = {}
     for row in rows:
         low, high, verdict = row.get("low"), row.get("high"), row.get("verdict") or ""

@@ -109,7 +109,7 @@ class AnswerCosts:
 
     @classmethod
     def without_scores(cls, columns: Mapping[str, Array]) -> AnswerCosts:
-        """Make costs of answers without scores, each of which counts as a separate sample."""
+        """Make costs of answers without scores. Each counts as a separate sample."""
         values = [columns[name] for name in _MEASURED]
         indices = np.arange(len(values[0]))
         return cls(indices, indices, indices, np.full(len(indices), np.nan), _with_sums(*values))

@@ -12,8 +12,8 @@ A length is not claimed if prompts were truncated, or may have been, because the
 claimed either if the score may be due to guessing, because 85% of a score near zero is easily kept. The column ``why``
 states the reason.
 
-Published models with scores by length (``PublishedScores.lengths``) follow the runs of the same benchmark, in the unit
-of the runs' lengths. They have no intervals, so lengths are neither significantly kept nor lost.
+Published models with scores by length (``PublishedScoreFormat.lengths``) follow the runs of the same benchmark, in the
+unit of the runs' lengths. They have no intervals, so lengths are neither significantly kept nor lost.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from lbx.base.errors import BundleError, LbxError, StoreError, UsageError
 from lbx.base.records import canonical_json
 from lbx.base.version import __version__
 from lbx.base.visible import as_command
-from lbx.bundle.bag import Evidence
+from lbx.bundle.manifest import Evidence
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.results.attesting.attestation import Attestation, RunStatement, attestation_path, open_attestation, run_facts

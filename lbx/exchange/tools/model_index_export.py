@@ -1,6 +1,6 @@
-"""Export as the ``model-index`` of a model card, which model hubs show as a table of results.
+"""Export as the ``model-index`` of a model card, which model hubs show as a table of results. Scores are in percent.
 
-The YAML comes from ``huggingface_hub.ModelCardData``. Scores are in percent.
+Source of the format: ``modelcard.md`` of https://github.com/huggingface/hub-docs ; huggingface_hub reads the file.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCardData
-
 from lbx.base.records import replace_surrogates
 from lbx.base.visible import one_line
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.exchange.tools.run_records import CONFIDENCE, RunRecord, TaskRecord, file_name_part
+from lbx.exchange.tools.run_records import CONFIDENCE, RunRecord, TaskRecord, ascii_json, file_name_part
 
+_TASK = {"type": "text-generation", "name": "Long-context understanding"}
+_Result = tuple[dict[str, Any], dict[str, Any]]
+"""Dataset and metric of a result."""
 _AVERAGES = """
     SELECT benchmark, tasks, n, score, low, high, coverage FROM leaderboard
     WHERE run_id = ? AND score IS NOT NULL AND isfinite(score) ORDER BY benchmark
@@ -29,18 +30,21 @@ def model_index_files(run: RunRecord) -> dict[str, Iterable[str]]:
     results = [*_average_results(run), *(result for task in run.tasks for result in _task_results(run, task))]
     if not results:
         return {}
-    card = ModelCardData(model_name=_text(run.model), eval_results=results)
-    return {f"{file_name_part(run.run_id)}/model-index.yaml": ["---\n", card.to_yaml(), "\n---\n"]}
+    lines = ["---", "model-index:", f"- name: {ascii_json(_text(run.model))}", "  results:"]
+    for dataset, metric in results:  # JSON is YAML
+        lines += [f"  - task: {ascii_json(_TASK)}", f"    dataset: {ascii_json(dataset)}", "    metrics:"]
+        lines.append(f"    - {ascii_json(metric)}")
+    return {f"{file_name_part(run.run_id)}/model-index.yaml": [*(f"{line}\n" for line in lines), "---\n"]}
 
 
-def _average_results(run: RunRecord) -> Iterator[EvalResult]:
+def _average_results(run: RunRecord) -> Iterator[_Result]:
     for row in run.store.query(_AVERAGES, [run.run_id]).dicts():
         if row["tasks"] > 1:
             coverage = f"{row['coverage']} samples" if row["coverage"] else ""
             yield _result(run, (row["benchmark"], ""), "average", row, coverage)
 
 
-def _task_results(run: RunRecord, task: TaskRecord) -> Iterator[EvalResult]:
+def _task_results(run: RunRecord, task: TaskRecord) -> Iterator[_Result]:
     answered, total = task.counts["samples_answered"], task.counts["samples_in_data"]
     coverage = f"{answered:,} of {total:,} samples" if answered and total and answered < total else ""
     for number in task.numbers:
@@ -49,29 +53,24 @@ def _task_results(run: RunRecord, task: TaskRecord) -> Iterator[EvalResult]:
 
 def _result(
     run: RunRecord, task_key: tuple[str, str], metric: str, number: Mapping[str, Any], coverage: str
-) -> EvalResult:
+) -> _Result:
     benchmark, task = task_key
     repositories = BENCHMARKS[benchmark].data.repositories
     ends = (number["low"], number["high"])
     interval = None if None in ends else [_percent(end) for end in ends]
     name = f"{metric} ({coverage})" if coverage else metric
-    return EvalResult(
-        task_type="text-generation",
-        task_name="Long-context understanding",
-        dataset_type=repositories[0] if repositories else _text(benchmark),
-        dataset_name=_text(f"{benchmark} {task}".strip()),
-        dataset_config=_text(task) or None,
-        metric_type=_text(metric),
-        metric_name=_text(name),
-        metric_value=_percent(number["score"]),
-        metric_args={
-            "answers": number["n"],
-            **({"interval": interval, "confidence": CONFIDENCE} if interval else {}),
-            "unit": "percent",
-            "bundle": run.bundle_digest,
-            "lbx": run.lbx_version,
-        },
-    )
+    dataset = {
+        "type": repositories[0] if repositories else _text(benchmark),
+        "name": _text(f"{benchmark} {task}".strip()),
+    }
+    if task:
+        dataset["config"] = _text(task)
+    facts = {"answers": number["n"], "unit": "percent", "bundle": run.bundle_digest, "lbx": run.lbx_version}
+    if interval:
+        facts |= {"interval": interval, "confidence": CONFIDENCE}
+    return dataset, {
+        "type": _text(metric), "name": _text(name), "value": _percent(number["score"]), "args": facts
+    }  # fmt: skip
 
 
 def _percent(score: float) -> float:

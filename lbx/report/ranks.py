@@ -53,14 +53,19 @@ def rank_key(store: Store) -> Callable[[str | None, str | None], tuple[float, fl
 
     Runs without a score in the benchmark follow in the order of the whole file, and runs without any score at the end.
     """
-    scores = read_ranked_scores(store).dicts()
-    of_benchmark = {(row["run_id"], row["benchmark"]): float(at) for at, row in enumerate(scores)}
-    of_file = {run: float(at) for at, run in enumerate(ranked_runs(store))}
+    of_benchmark, of_file = store.compute_once("ranks", lambda: _ranks(store))
 
     def key(run: str | None, benchmark: str | None) -> tuple[float, float]:
         return of_benchmark.get((run or "", benchmark or ""), math.inf), of_file.get(run or "", math.inf)
 
     return key
+
+
+def _ranks(store: Store) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+    """Ranks of runs by (run, benchmark), and in the whole file."""
+    rows = read_ranked_scores(store).dicts()
+    of_benchmark = {(row["run_id"], row["benchmark"]): float(at) for at, row in enumerate(rows)}
+    return of_benchmark, {run: float(at) for at, run in enumerate(ranked_runs(store))}
 
 
 def in_rank_order(store: Store, table: Table, within: Sequence[str]) -> Table:

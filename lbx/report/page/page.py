@@ -149,9 +149,11 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 def _first_section(source: PageSource) -> Section:
     """Build the first section: the card, all scores, what they decide, remarkable results."""
     sentences, points, decided = leading_sentences(source), remarks(source), decisions(source)
-    n_on_card = min(len(first_rows(source.rows(CARD.name))), MOST_SENTENCES)
+    n_first = len(first_rows(source.rows(CARD.name)))
+    n_on_card = min(n_first, MOST_SENTENCES)
     compared = {row["benchmark"] for row in source.rows("decision")} if decided else set()
-    others = [sentence for benchmark, sentence in sentences[n_on_card:] if benchmark not in compared]
+    others = [sentence for benchmark, sentence in sentences[n_on_card:n_first] if benchmark not in compared]
+    others += [sentence for _, sentence in sentences[n_first:]]
     card_texts = [sentence for _, sentence in sentences[:n_on_card]]
     parts = [
         *(part("card", figure.title, Html(figure.svg), card_texts) for figure in figures(source, CARD.name)),

@@ -255,8 +255,13 @@ def _card_svg(source: FigureSource, rows: Sequence[Row]) -> str:
         {**row, **{f"{kind}_names": [source.label(run) for run in row[f"{kind}_runs"]] for kind in ("level", "alike")}}
         for row in first_rows(rows)
     ]
-    first = next((row for row in shown if row["works_to"] is not None), shown[0])["benchmark"]
-    models = [row for row in source.rows("leaderboard") if row["benchmark"] == first and row["score"] is not None]
+    first_row = next((row for row in shown if row["works_to"] is not None), shown[0])
+    first = first_row["benchmark"]
+    models = [
+        row
+        for row in source.rows("leaderboard")
+        if (row["benchmark"], row["tasks"]) == (first, first_row["tasks"]) and row["score"] is not None
+    ]
     lengths = source.rows("effective_context")
     lines = [_model_line(source, row, select_curve(lengths, row["run_id"], first)[1]) for row in models[:MOST_MODELS]]
     texts = [[words, *(brief_sentence(row, most) for most in (2, 1, 0))] for row, words in sentences(shown)]

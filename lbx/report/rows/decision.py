@@ -198,14 +198,14 @@ def _closest(rows: Sequence[Row]) -> Row | None:
 
 
 def _sample_noun(row: Row) -> str:
-    return "sample" if row["cluster_by"] == "question" else "question"
+    return "sample" if row.get("cluster_by") == "question" else "question"
 
 
 def _why_not_surer(rows: Sequence[Row]) -> Iterator[str | RunName]:
     if row := _closest(rows):
-        noun = row["cluster_by"] or "document"
+        noun = row.get("cluster_by") or "document"
         where = format_count(row["n"], _sample_noun(row))
-        if row["clusters"] != row["n"]:
+        if (row.get("clusters") or row["n"]) != row["n"]:  # unknown without intervals
             where += f" on {format_count(row['clusters'], noun)}"
         yield f" Why not surer: {where}"
         if row["spread"] is not None:
@@ -220,19 +220,20 @@ def _why_not_surer(rows: Sequence[Row]) -> Iterator[str | RunName]:
 def _what_next(rows: Sequence[Row]) -> Iterator[str | RunName]:
     row = _closest(rows)
     if row and row["needed_clusters"]:
-        noun = row["cluster_by"] or "document"
+        noun = row.get("cluster_by") or "document"
         needed, questions = row["needed_clusters"], row["needed_samples"]
         text = format_count(questions, _sample_noun(row))
-        if row["clusters"] != row["n"]:
+        clusters = row.get("clusters") or row["n"]
+        if clusters != row["n"]:
             text = f"{format_count(needed, noun)} ({text})"
         yield f" Next: about {text} in all would decide it against "
         yield _name(row, "rival")
-        yield f", about {round_up(needed - row['clusters']):,} more than now."
+        yield f", about {round_up(needed - clusters):,} more than now." if "clusters" in row else "."
         if row["bundle_samples"] and row["bundle_samples"] > row["n"]:
             yield f" The bundle has {format_count(row['bundle_samples'], _sample_noun(row))}."
     elif row:
         yield f" Next: {str(row['verdict']).removeprefix('undecided: ')}, so no number of questions can be planned; "
-        yield f"ask about other {row['cluster_by'] or 'document'}s."
+        yield f"ask about other {row.get('cluster_by') or 'document'}s."
     elif rows and all(map(_is_better, rows)):
         yield " No further question is needed."
 

@@ -54,7 +54,7 @@ class Watching(lbx.Listener):
         self.fractions: list[float] = []
         self.threads: set[str] = set()
 
-    def on_progress(self, progress: lbx.base.listening.RunProgress) -> None:  # type: ignore[name-defined]
+    def on_progress(self, progress: lbx.base.listener.RunProgress) -> None:  # type: ignore[name-defined]
         self.fractions.append(progress.fraction)
         self.threads.add(threading.current_thread().name)
 
@@ -191,6 +191,8 @@ def test_the_example_notebook_runs_as_it_stands(clone: Path) -> None:
     """Its cells, one after the other, in a process of their own, in the notebook's folder."""
     cells = json.loads((REPOSITORY / "docs" / "example.ipynb").read_text("utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert sum(bool(cell.get("outputs")) for cell in cells) >= 5, "a reader on the web sees what it shows"
+    assert not re.search(r"[\" ]/(?:tmp|root|home|work)/", json.dumps(cells))
     shown = re.sub(r"^(\w+)$", r"print((getattr(\1, '_repr_html_', 0) or \1._repr_svg_)())", code, flags=re.MULTILINE)
     said = _run(shown, clone / "docs")
     assert "single_en" in said and said.count("<table>") == 1

@@ -29,14 +29,16 @@ from lbx.base.inputs import LARGE, read_input
 from lbx.base.records import Completion, Request, replace_surrogates
 from lbx.base.tables import check_keys, check_type, from_table
 from lbx.base.version import __version__
-from lbx.engine.decoding import Decoding, check_fits
+from lbx.engine.decoding import Decoding
 from lbx.engine.model import BackendInfo, CompletionResult
 from lbx.engine.reasoning import choose_marks, encode_separately
+from lbx.engine.token_budget import check_fits
 
 WINDOW = 1_000_000
 _LONGEST_S = 86_400
 BOS, EOS = 256, 257
 _CONTROL = {"<s>": BOS, "</s>": EOS}
+_FORMAT = 'Write one object on each line: {"key": "*", "text": "..."}.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,8 @@ def read_answers(path: Path) -> dict[str, ScriptedAnswer]:
         for key, value in row.items():
             fields = {"text": value} if isinstance(value, str) else check_type(value, dict, f"{location} {key}")
             entries[key] = from_table(ScriptedAnswer, fields, f"{location} {key}")
+    if not entries:
+        raise UsageError(f"The table of answers {path} contains no answer.", fix=_FORMAT)
     return entries
 
 
@@ -186,7 +190,5 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             row = json.loads(piece)
         except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
-            raise UsageError(
-                f"{location} not valid JSON: {exc}.", fix='Write one object on each line: {"key": "*", "text": "..."}.'
-            ) from exc
+            raise UsageError(f"{location} not valid JSON: {exc}.", fix=_FORMAT) from exc
         yield location, check_type(row, dict, location)

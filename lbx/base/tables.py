@@ -52,17 +52,17 @@ def read_table(path: Path, what: str = "") -> tuple[dict[str, Any], str]:
     try:
         content = read_input(path, TABLE_BYTES)
     except OSError as exc:
-        raise UsageError(f"{name} cannot be read: {exc.strerror or exc}.") from exc
+        raise UsageError(f"{name} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
     try:
         text = content.decode("utf-8-sig")
         table = None if _LONG_KEY.search(text) else tomllib.loads(text)
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
-        raise UsageError(f"{name}, line {line}: it is not UTF-8 ({exc.reason}).") from exc
+        raise UsageError(f"{name}, line {line}: it is not UTF-8 ({exc.reason}).", fix="Save it as UTF-8.") from exc
     except (ValueError, RecursionError) as exc:  # TOML's errors, and a number of thousands of digits
         raise UsageError(f"{name} is not valid TOML: {exc}.") from exc
     if table is None:
-        raise UsageError(f"{name} cannot be used: a key has more than {KEY_PARTS} parts.")
+        raise UsageError(f"{name} cannot be used: a key has more than {KEY_PARTS} parts.", fix="Shorten the key.")
     return table, hashlib.sha256(content).hexdigest()
 
 
@@ -113,7 +113,7 @@ def check_table(
 
 
 def check_type(value: object, expected_type: type[T], location: str) -> T:
-    """Return a value whose type is checked. An int is converted to an expected float, but a bool is no int."""
+    """Check the type of a value and return it. An int is converted to an expected float, but a bool is no int."""
     if expected_type is float and type(value) is int and abs(value) < 1 << 1023:  # larger numbers may overflow a float
         return expected_type(value)  # type: ignore[call-arg]
     if type(value) is not expected_type:

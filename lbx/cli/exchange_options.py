@@ -35,7 +35,7 @@ ExportFormatArgument = Annotated[
     str,
     FORMAT_NAME.with_help(
         "Format of the files: a benchmark's name, leval_judge, leval_ratings, or the format of another tool: "
-        "every_eval_ever, inspect, lm_eval.",
+        "every_eval_ever, inspect, lm_eval, or model_index for a model card.",
         completion="export_formats",
     ),
 ]

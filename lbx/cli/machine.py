@@ -8,6 +8,8 @@ import platform
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from lbx.backends.llama.library import (
 from lbx.backends.llama.variants import check_variants
 from lbx.backends.weights import list_models
 from lbx.base.errors import BackendError
+from lbx.base.exit_codes import ExitCode
 from lbx.base.inputs import SMALL, expand_user, read_input
 from lbx.base.processes import DEVNULL, PIPE, start_python
 from lbx.base.resources import (
@@ -78,7 +81,7 @@ def doctor(options: DoctorOptions) -> None:
         "hf": _hf(),
         "models": _models(),
     }
-    facts["problems"] = _problems(facts, frozenset(options.need))
+    facts["problems"] = list(map(asdict, _findings(facts, frozenset(options.need))))
     if options.as_json:
         answer_json(json.dumps(facts, indent=2))
     else:
@@ -86,7 +89,7 @@ def doctor(options: DoctorOptions) -> None:
         for problem in facts["problems"]:
             stdout().print(f"{'Fails' if problem['fatal'] else 'Note'}: {problem['cause']} {problem['fix']}")
     if any(problem["fatal"] for problem in facts["problems"]):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _show_facts(facts: dict[str, Any], indent: str = "") -> None:
@@ -271,37 +274,55 @@ def _models() -> dict[str, str]:
         return {}
 
 
-def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, Any]]:
-    """List the problems in the facts with cause, fix, and whether they are fatal."""
-    problems: list[dict[str, Any]] = []
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Fault of this machine.
 
-    def add(fatal: bool, cause: str, fix: str) -> None:
-        problems.append({"fatal": fatal, "cause": cause, "fix": fix})
+    Attributes:
+        fatal: whether models cannot run, or a need of ``--need`` is not met.
+    """
 
+    cause: str
+    fix: str
+    fatal: bool = False
+
+
+def _findings(facts: dict[str, Any], needs: frozenset[Need]) -> Iterator[Finding]:
+    """Yield the faults that the facts show."""
     usable = {name: facts[name]["usable"] for name in ("llamacpp", "hf")}
     for name, is_usable in usable.items():
         if not is_usable:
             fatal = name in needs or not any(usable.values())
-            add(fatal, f"The backend {name} cannot run.", str(facts[name]["why"]))
+            yield Finding(f"The backend {name} cannot run.", fix=str(facts[name]["why"]), fatal=fatal)
     for name, reason in facts["hf"].get("unused_kernels", {}).items():
-        fatal = facts["hf"]["attention_kernel"] == "none"
-        add(fatal, f"The kernel {name} cannot be used: {reason}.", "Install lbx again to compile it anew.")
+        yield Finding(
+            f"The kernel {name} cannot be used: {reason}.",
+            fix="Install lbx again to compile it anew.",
+            fatal=facts["hf"]["attention_kernel"] == "none",
+        )
     gpu_build = bool(facts["hf"].get("cuda"))
     if not _gpu_names(facts) and (gpu_build or Need.GPU in needs):
-        add(Need.GPU in needs, "No GPU can be used.", _GPU_FIX if gpu_build else "This build computes on CPUs only.")
+        yield Finding(
+            "No GPU can be used.",
+            fix=_GPU_FIX if gpu_build else "This build computes on CPUs only.",
+            fatal=Need.GPU in needs,
+        )
     if Need.OFFLINE in needs and facts["network"]["interfaces"]:
-        add(
-            True,
+        yield Finding(
             "This machine has network access.",
-            "Start the container with --network=none, or the command with: unshare -rn",
+            fix="Start the container with --network=none, or the command with: unshare -rn",
+            fatal=True,
         )
     if not facts["writable"]["temporary files"]["writable"]:
-        add(True, "Temporary files cannot be written to any folder.", "Mount a tmpfs on /tmp, or set TMPDIR.")
+        yield Finding(
+            "Temporary files cannot be written to any folder.",
+            fix="Mount a tmpfs on /tmp, or set TMPDIR.",
+            fatal=True,
+        )
     if limit := describe_cpu_limit():
-        add(False, limit, "Request more CPUs if you need them; more --threads would only wait for one another.")
+        yield Finding(limit, fix="Request more CPUs if you need them; more --threads would only wait for one another.")
     if neighbours := describe_neighbours(facts["cpu"]["used_by_others"]):
-        add(False, neighbours, "Reserve CPUs for each job, or compute with fewer threads: --threads N.")
-    return problems
+        yield Finding(neighbours, fix="Reserve CPUs for each job, or compute with fewer threads: --threads N.")
 
 
 def _gpu_names(facts: dict[str, Any]) -> list[str]:

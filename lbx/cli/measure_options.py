@@ -93,7 +93,7 @@ class PlanOptions(SpecOptions):
     margin: Annotated[
         float | None,
         option_of(ReportQuery, "margin").with_help(
-            "Show how many documents find a difference of this many points; default: 1."
+            "Show the number of documents that find a difference of POINTS; default: 1."
         ),
     ] = None
     alternatives: Annotated[

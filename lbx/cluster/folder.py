@@ -78,7 +78,9 @@ class RunFolder:
             for folder in (self.shards, self.logs):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
-            raise UsageError(f"Cannot create {self.root}: {exc.strerror or exc}.") from exc
+            raise UsageError(
+                f"Cannot create {self.root}: {exc.strerror or exc}.", fix="Choose another folder with -o."
+            ) from exc
 
     def plan(self) -> ShardPlan:
         """Read the shard plan.

@@ -105,7 +105,7 @@ def read_template(path: Path) -> str:
     try:
         return read_input(path, SMALL).decode("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"Cannot read the template {path}: {exc}.") from exc
+        raise UsageError(f"Cannot read the template {path}: {exc}.", fix="Give a text file in UTF-8.") from exc
 
 
 def fill_in(template: str, values: Mapping[str, str], location: str) -> str:
@@ -258,10 +258,15 @@ class JobOptions:
     def __post_init__(self) -> None:
         for value in (self.name, self.queue, self.time, self.gpus, self.mem, self.merge_queue):
             if NO_VALUE.search(value):
-                raise UsageError(f"{value!r} has a blank, a quote or a backslash, which this option does not allow.")
+                raise UsageError(
+                    f"{value!r} has a blank, a quote or a backslash, which this option does not allow.",
+                    fix="Pass it without them.",
+                )
         for module in self.modules:
             if not module.isprintable():
-                raise UsageError(f"--module {module!r} has a line break or a control character.")
+                raise UsageError(
+                    f"--module {module!r} has a line break or a control character.", fix="Pass one module each time."
+                )
 
 
 class Scheduler(ABC):
@@ -444,7 +449,8 @@ class ArrayJob:
             if not option.isprintable():
                 raise UsageError(
                     f"{option!r} has a line break or a control character, which a {self.scheduler.title} option does "
-                    "not allow."
+                    "not allow.",
+                    fix="Remove it.",
                 )
         values = {
             "directives": "\n".join(f"{self.scheduler.directive} {option}" for option in options),
@@ -495,10 +501,16 @@ def parse_job_id(done: CompletedProcess[str], pattern: str) -> str:
     """
     program = Path(done.args[0]).name
     if done.returncode:
-        raise LbxError(f"{program} failed: {' '.join(done.stderr.split()) or done.returncode}.")
+        raise LbxError(
+            f"{program} failed: {' '.join(done.stderr.split()) or done.returncode}.",
+            fix="Change the options that it names; --dry-run prints the script.",
+        )
     match = re.search(pattern, done.stdout, re.ASCII)
     if not match:
-        raise LbxError(f"{program} printed {done.stdout.strip()!r} instead of a job id.")
+        raise LbxError(
+            f"{program} printed {done.stdout.strip()!r} instead of a job id.",
+            fix="Look for the job in the queue before you submit again.",
+        )
     return match[1]
 
 

@@ -273,7 +273,7 @@ class BackendInfo:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether limits in tokens apply, which a table of answers takes in bytes."""
+        """Whether limits in tokens apply (to a table of answers, in bytes)."""
         return self.counted_in != "characters"
 
     @property
@@ -283,7 +283,7 @@ class BackendInfo:
 
 
 class _BackendBase(Protocol):
-    """What local and remote backends share: description, tokenizer, closing."""
+    """Base class of local and remote backends: description, tokenizer, closing."""
 
     @property
     def info(self) -> BackendInfo: ...

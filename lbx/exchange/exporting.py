@@ -382,7 +382,10 @@ def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list
     try:
         return [StoredFile(**file) for file in settings["files"]]
     except (KeyError, TypeError, ValueError) as exc:
-        raise StoreError(f"{store.path} does not record the files from which {run_id!r} was imported.") from exc
+        raise StoreError(
+            f"{store.path} does not record the files from which {run_id!r} was imported.",
+            fix="Import the files again, then export.",
+        ) from exc
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from lbx.base.inputs import read_file_or_pipe
 from lbx.base.journal_file import JournalFile, split_lines
 from lbx.base.limits import JOURNAL_BYTES
 from lbx.base.records import TableRow
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import EARLIEST, LATEST, RatingItemRow, RatingRow, RatingSetRow
 from lbx.opinions.rating_sets import PAIR, SCORE, VERDICTS
 from lbx.results import Store
@@ -188,7 +188,7 @@ class Journal:
             ) from exc
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Append a line and flush it to disk.
+        """Append a line, and flush the file to disk.
 
         Raises:
             StoreError: the line cannot be written. The journal then contains no bytes of the line.
@@ -225,7 +225,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Read the complete lines of a journal from elsewhere, without changing it.
+    """Read the complete lines of a journal from elsewhere, and leave the file unchanged.
 
     Raises:
         StoreError: the journal cannot be read, or a line is damaged.
@@ -233,7 +233,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     try:
         data = read_file_or_pipe(path, JOURNAL_BYTES)
     except OSError as exc:
-        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
+        raise StoreError(f"{path} cannot be read: {exc.strerror}.", fix="Check the path.") from exc
     return _records(split_lines(data)[0], path)
 
 
@@ -270,7 +270,7 @@ def _records(lines: Iterable[bytes], path: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class CollectSummary:
-    """Counts of ``collect_ratings``.
+    """Summary of ``collect_ratings``: new ratings, and lines by journal and rater.
 
     Attributes:
         ratings: number of ratings that the file did not contain before.
@@ -323,7 +323,10 @@ def _write_records(results: Path, records: Iterable[Mapping[str, Any]]) -> int:
         ratings += line.ratings
     for row in ratings:
         if row.set_id not in sets:
-            raise StoreError(f"A journal does not describe its set {row.set_id}: its first lines are missing.")
+            raise StoreError(
+                f"A journal does not describe its set {row.set_id}: its first lines are missing.",
+                fix="Copy the whole journal again, or leave it out.",
+            )
         if not is_on_scale(row, sets[row.set_id]):
             raise StoreError(
                 f"A journal has a rating of {row.rater!r} outside the scale of {row.set_id}: {row.score:g}.",

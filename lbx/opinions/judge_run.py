@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.base.tables import entry_error, read_table
 from lbx.base.units import format_count
@@ -88,12 +88,17 @@ def read_rubric(path: Path) -> Rubric:
     Raises:
         UsageError: the rubric is invalid. The message names the file and the key.
     """
+    if not path.exists():
+        raise UsageError(
+            f"There is no rubric {str(path)!r}: it is neither {OFFICIAL} nor a file.",
+            fix="Pass a rubric's TOML file, or your benchmark.toml if it has a [rubric] (docs/judges.md).",
+        )
     table, _ = read_table(path)
     reserved = {OFFICIAL: f"the official rubric of {official_judge.TITLE}"}
     if "task" not in table:
         return parse_rubric_table(table, str(path), path.name, reserved)
     if not isinstance(rubric := table.get("rubric"), dict):
-        raise entry_error(path, "the definition has no [rubric]")
+        raise entry_error(path, "the definition has no [rubric]", "Add [rubric], or pass a rubric's own file.")
     return parse_rubric_table(rubric, f"{path}, [rubric]", path.name, reserved)
 
 
@@ -128,8 +133,8 @@ class _StoredRuns:
         return runs[0] if runs else name
 
 
-def add_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> JudgeSpec:
-    """Return the spec with runs in place of the names of published models, whose answers are imported if missing.
+def import_published_models(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> JudgeSpec:
+    """Return the spec with runs in place of the names of published models. Missing answers are imported.
 
     Args:
         output: results file for the imported answers.

@@ -84,7 +84,10 @@ class JudgeSpec(RunSpec):
         if not self.answers or not self.runs:
             raise UsageError("A judge needs a results file and a run to judge. Pass --run.")
         if self.against in self.runs:
-            raise UsageError(f"--against {self.against} is also a run to judge: a run cannot be its own opponent.")
+            raise UsageError(
+                f"--against {self.against} is also a run to judge: a run cannot be its own opponent.",
+                fix="Pass another run with one of the two options.",
+            )
         refused = [field for field in fields_of(RunSpec).values() if field.option and field.option.judges is False]
         if any(getattr(self, field.name) != field.default for field in refused):
             *names, last = (field.option_name for field in refused)

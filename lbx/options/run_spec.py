@@ -408,7 +408,8 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, InputOptions):
             return [(self.name, self.settings)]
         if self.thinking is not None:
             raise UsageError(
-                "--both-kinds excludes --thinking and --no-thinking: it asks both with reasoning and without."
+                "--both-kinds excludes --thinking and --no-thinking: it asks both with reasoning and without.",
+                fix="Leave out one of them.",
             )
         names = (f"{self.name}-{kind}" if self.name else None for kind in ("thinking", "nonthinking"))
         with_reasoning = replace(self.settings, both_kinds=False, thinking=True)
@@ -479,7 +480,7 @@ class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, InputOptions):
         if unknown := sorted(map(str, fields.keys() - known_fields.keys())):
             raise UsageError(f"{source} has an unknown key: {unknown[0]}.", fix="Remove it, or update lbx.")
         if missing := [name for name, field in known_fields.items() if field.default is MISSING and name not in fields]:
-            raise UsageError(f"{source} lacks {' and '.join(missing)}.")
+            raise UsageError(f"{source} lacks {' and '.join(missing)}.", fix=_FIX)
         return cls(**fields)
 
     @classmethod

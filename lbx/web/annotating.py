@@ -173,14 +173,14 @@ class AnnotationPages:
 
 def _fields(number: int, question: PairField, answer: PairField) -> list[_PairField]:
     return [
-        _PairField(key, f"{label} {number + 1}", FormText(field.text or ""), field.note, _visible_text(field))
+        _PairField(key, f"{label} {number + 1}", FormText(field.text or ""), field.explanation, _visible_text(field))
         for key, label, field in ((QUESTIONS, "Question", question), (ANSWERS, "Answer", answer))
     ]
 
 
 def _visible_text(field: PairField) -> str:
     text = (field.text or "").replace("\r\n", "\n")
-    return text if visible(text) != text or field.note else ""
+    return text if visible(text) != text or field.explanation else ""
 
 
 def _shorten(value: Any) -> str:

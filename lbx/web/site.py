@@ -271,4 +271,4 @@ def _unexpected_error_page(_request: Request, _error: Exception) -> Response:
 
 
 def _log_error(method: str, path: str, error: Exception) -> None:
-    _log.error("%s %s: %s: %s", method, one_line(path), type(error).__name__, one_line(str(error)))
+    _log.error(f"The request {method} {one_line(path)} failed: {type(error).__name__}: {one_line(str(error))}")

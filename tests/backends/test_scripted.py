@@ -156,3 +156,9 @@ def test_marks_must_be_a_list(tmp_path):
     card.write_text('backend = "scripted"\n[weights]\npath = "x.jsonl"\n[chat]\nreasoning = "<a>"\n')
     with pytest.raises(UsageError, match="reasoning must be"):
         read_card(card)
+
+
+def test_an_empty_table_is_refused(table) -> None:
+    """As the file of a command that failed; each sample would fail for itself."""
+    with pytest.raises(UsageError, match="contains no answer"):
+        load(resolve_model(str(table())))

@@ -110,9 +110,7 @@ def test_a_disk_for_one_of_both_takes_neither_unless_the_downloads_go_elsewhere(
     bundle: Make, hub: HubServer, small_disk: Path, tmp_path: Path
 ) -> None:
     out = str(small_disk / "out")
-    with pytest.raises(
-        UsageError, match=r"too small: 3,145,\d+ bytes must be downloaded and the archive needs 3,1"
-    ) as it:
+    with pytest.raises(UsageError, match="too small: 3 MiB must be downloaded and the archive needs 3 MiB") as it:
         bundle(DATASET, out=out)
     assert "--work" in it.value.fix
     assert not resolved(hub)
@@ -123,13 +121,9 @@ def test_a_disk_for_one_of_both_takes_neither_unless_the_downloads_go_elsewhere(
 
 def test_each_disk_is_named_that_is_too_small(bundle: Make, hub: HubServer, small_disk: Path, tmp_path: Path) -> None:
     two = DATASET + MODEL
-    with pytest.raises(
-        UsageError, match=rf"disk of {small_disk}.* too small: 5,\d+,\d+ bytes must be downloaded, but 4,"
-    ):
+    with pytest.raises(UsageError, match=rf"disk of {small_disk}.* too small: 5 MiB must be downloaded, but 4 MiB"):
         bundle(two, work=small_disk)
-    with pytest.raises(
-        UsageError, match=rf"disk of {small_disk}.* too small: 5,\d+,\d+ bytes are needed for the archive"
-    ):
+    with pytest.raises(UsageError, match=rf"disk of {small_disk}.* too small: 5 MiB are needed for the archive"):
         bundle(two, out=str(small_disk), work=tmp_path / "work")
     assert not resolved(hub)
 

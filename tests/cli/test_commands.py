@@ -14,6 +14,7 @@ from lbx.report import reports
 from lbx.report.query import ReportQuery
 from lbx.results.scoring.reading import open_with_numbers
 from tests.command_line import Lbx, fails
+from tests.screen import on_screen
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +87,11 @@ def test_a_report_in_a_file_is_the_one_on_standard_output(
     assert lbx(*asked, "-o", tmp_path / "link").returncode == 0
     assert (tmp_path / "link").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out"]
+
+
+def test_a_page_is_not_printed_on_a_terminal(results: Path) -> None:
+    shown = on_screen("report", results, "--format", "html")
+    assert shown.code == 2 and "-o report.html" in shown.raw and "<html" not in shown.raw
 
 
 @pytest.mark.parametrize("view", ["paper", "leaderboard", "reference"])

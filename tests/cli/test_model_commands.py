@@ -89,7 +89,7 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     assert "gone: The weights of gone are missing: models/gone.gguf does not exist." in said
     assert "Pass --bundle DIR: these models need weights from a bundle: of-bundle, vectors.toml." in said
     given = lbx.ok("models", "--bundle", "long", cwd=folder).stderr.split("\n")
-    assert given.count("Models whose weights are not in the bundle long (add the source to a recipe): "
+    assert given.count("Without weights in the bundle long (add the source to a recipe): "
         "vectors.toml (org/vectors).") == 1, given  # fmt: skip
     assert not any("does not contain" in line for line in given)
     empty = lbx("models", cwd=tmp_path)

@@ -205,7 +205,7 @@ def test_a_plan_says_what_the_questions_can_decide(
         "five points need fewer documents than one"
     )
     shown = said(lbx.ok(*command).stdout)
-    assert "What these questions can show about 2 models" in shown
+    assert "Differences between 2 models that these questions can show" in shown
     assert f"{few['detectable']:.1f}" in shown and "assumption: the difference between two models" in shown
     assert "find a difference of 1 (--margin)" in shown
     assert "too few documents" in lbx.ok(*command, "--limit", 1, "--tasks", "needle/single_en").stdout

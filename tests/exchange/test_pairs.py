@@ -69,7 +69,7 @@ def test_line_breaks_stay_those_of_the_old_text() -> None:
 def test_what_no_page_can_send_stays() -> None:
     raw = '{"input": "d", "instructions": ["\\ud800", 7, "\\u0000"], "outputs": []}'
     line = DatasetLine(raw)
-    assert [bool(question.note) for question, _ in line.pairs()] == [True, True, True]
+    assert [bool(question.explanation) for question, _ in line.pairs()] == [True, True, True]
     for place in range(3):
         with pytest.raises(ValueError, match="kept unchanged"):
             line.set(place, QUESTIONS, "x")

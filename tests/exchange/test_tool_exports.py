@@ -10,15 +10,17 @@ import pytest
 
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.registry import EXPORT_FORMATS
-from lbx.exchange.tools.exporting import NOTICE
 from lbx.exchange.tools.run_records import TaskRecord, task_names
+from lbx.exchange.tools.tool_export import NOTICE
 from lbx.results import Store
 from tests.command_line import Lbx, fails
 from tests.exchange.tool_export_parts import exported, numbers_of, odd_file
 from tests.judged_rounds import add_judge, both_orders
 from tests.page_parts import results_file
 
-FORMATS = pytest.mark.parametrize("form", EXPORT_FORMATS)
+SAMPLE_FORMATS = [form for form in EXPORT_FORMATS if form != "model_index"]
+"""Formats that contain answers."""
+FORMATS = pytest.mark.parametrize("form", SAMPLE_FORMATS)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -70,7 +72,7 @@ def test_two_runs_that_need_one_file_are_refused(lbx: Lbx, tmp_path: Path) -> No
 def test_names_of_formats_are_listed_and_options_of_other_formats_refused(lbx: Lbx, tmp_path: Path) -> None:
     results = odd_file(tmp_path / "odd.duckdb", runs=("org/one",))
     out = tmp_path / "out"
-    fails(lbx("export", "helm", results, "-o", out), 2, "every_eval_ever, inspect, lm_eval")
+    fails(lbx("export", "helm", results, "-o", out), 2, "every_eval_ever, inspect, lm_eval, model_index")
     fails(lbx("export", "every-eval-ever", results, "-o", out), 2, "Did you mean every_eval_ever?")
     fails(lbx("export", "inspect", results, "-o", out, "--results"), 2, "inspect contains scores")
     fails(lbx("export", "inspect", results, "-o", out, "--judged", "human_eval"), 2, "--judged works only for")
@@ -129,7 +131,7 @@ def test_answers_without_a_metric_are_left_out_except_in_logs(lbx: Lbx, tmp_path
     with Store(results) as store, store.transaction() as connection:
         for table in ("scores", "numbers"):
             connection.execute(f"DELETE FROM {table} WHERE task = 'qasper' OR task = ''")
-    for form in EXPORT_FORMATS:
+    for form in SAMPLE_FORMATS:
         done = lbx.ok("export", form, results, "-o", tmp_path / form)
         assert ("20 unscored" in done.stdout) == (form != "inspect"), done.stdout
         assert any("qasper" in name for name in contents(tmp_path / form)) == (form == "inspect")

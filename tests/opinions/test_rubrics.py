@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.leval.judge import VERDICTS, parse_rubric
 from lbx.opinions.judge_run import read_rubric
@@ -111,7 +111,7 @@ def test_a_rating_of_ones_own(tmp_path: Path) -> None:
     "base, old, new, said",
     [
         (PAIR, '"pair"', '"pairs"', "kind must be 'pair' or 'score', not 'pairs'"),
-        (PAIR, 'kind = "pair"', "", "not 'None'"),
+        (PAIR, 'kind = "pair"', "", "kind must be 'pair' or 'score', and is not set"),
         (PAIR, 'kind = "pair"', "kind = [1]", r"not '\[1\]'"),
         (PAIR, 'system = "Compare."', "system = 1", "system must be text in quotes, not 1"),
         (PAIR, "max_new_tokens", "max_tokens", "no setting 'max_tokens'. Did you mean max_new_tokens"),
@@ -146,11 +146,21 @@ def test_what_is_wrong_is_said_with_its_key(tmp_path: Path, base: str, old: str,
     assert "ours.toml" in str(error.value) and "\n" not in str(error.value)
 
 
+def test_an_unknown_rubric_and_a_benchmark_without_one_name_the_key(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="There is no rubric 'lveal'") as unknown:
+        read_rubric(Path("lveal"))
+    assert "benchmark.toml if it has a [rubric]" in unknown.value.fix
+    (tmp_path / "benchmark.toml").write_text('name = "town"\n[[task]]\nname = "qa"\n')
+    with pytest.raises(UsageError, match=r"no \[rubric\]") as without:
+        read_rubric(tmp_path / "benchmark.toml")
+    assert without.value.fix
+
+
 @pytest.mark.parametrize(
     "text, said", [(b"\xff", "not UTF-8"), ("name = ", "not valid TOML"), ("a=" + "[" * 9000, "not valid")]
 )
 def test_what_is_no_toml_is_said(tmp_path: Path, text: str | bytes, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         read_rubric(written(tmp_path, text))
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="There is no rubric"):
         read_rubric(tmp_path / "none.toml")

@@ -36,5 +36,15 @@ def state(page: Page) -> dict[str, list[str]]:
 
 
 def unfold(page: Page) -> None:
-    """Open all sections of a page."""
+    """Open all sections of a page, and wait until they have their contents."""
     page.evaluate("document.querySelectorAll('details').forEach(one => (one.open = true))")
+    wait_until(page, "![...document.querySelectorAll('.folded > noscript')].some(one => !one.children.length)")
+
+
+def wait_until(page: Page, expression: str) -> None:
+    """Wait until an expression is true. (``wait_for_function`` needs a policy that allows eval.)"""
+    for _ in range(100):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(expression)

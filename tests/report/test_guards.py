@@ -87,12 +87,12 @@ def test_what_nobody_knows_is_unknown(tmp_path: Path) -> None:
         made = sheet(REPORTS["guards"], read_report(store, "guards"))
     (said,) = [note for note in made.notes if note.startswith("Columns left out, because no answer has a value: ")]
     assert len(said.split(", ")) == 1 + len(unknown) + 1, "tokens cut, too"
-    (none,) = [note for note in made.notes if note.startswith("None in 2 answers: ")]
+    (none,) = [note for note in made.notes if note.endswith(": none in 2 answers.")]
     assert len(none.split(", ")) == len(MARKS) - len(unknown) and not made.rows
     both = make(tmp_path / "both.duckdb", [*answers({}, {}), Answer("x", {"f1": 0.0}, task="musique", values=SOUND)])
     with Store(both, read_only=True) as store:
         made = sheet(REPORTS["guards"], read_report(store, "guards"))
-    assert made.rows == [] and any(note.startswith("None in 3 answers: ") for note in made.notes)
+    assert made.rows == [] and any(note.endswith(": none in 3 answers.") for note in made.notes)
     assert [note for note in made.notes if "unknown" in note] == [
         "-: unknown; imported answers and some backends do not report it."
     ]

@@ -47,8 +47,8 @@ def sound(text: str) -> Page:
     sums = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in style_and_script(text))
     style, script = sums
     assert [a["content"] for tag, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"] == [
-        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; img-src blob:; "
+        "base-uri 'none'; form-action 'none'"
     ]
     assert not re.search(r"(?i:\bnan\b)|\b(inf|None|NULL)\b", found.text), found.text
     return found
@@ -63,8 +63,9 @@ def test_a_page_has_its_sections_in_order(two: Path) -> None:
     found = sound(made(two))
     held = found.headings()
     wanted = [
-        "scores", "effective_context", "leaderboard", "paper", "board", "task_scores", "comparison", "length_curve",
-        "truncation_effect", "truncation", "cost", "guards", "failures", "runs", "notes", "answers",
+        "scores", "effective_context", "leaderboard", "paper", "board", "task_scores", "decision",
+        "comparison", "length_curve",
+        "truncation_effect", "truncation", "cost", "guards", "failures", "runs", "run-0", "run-1", "notes", "answers",
     ]  # fmt: skip
     assert [name for name in wanted if name in held] == held
     assert {"scores", "leaderboard", "paper", "length_curve", "guards", "runs", "answers"} <= set(held)
@@ -317,7 +318,7 @@ def test_the_command_writes_it(two: Path, tmp_path: Path) -> None:
 def test_a_long_table_says_where_it_ends(monkeypatch: pytest.MonkeyPatch, two: Path) -> None:
     monkeypatch.setattr("lbx.report.page.page._SIZES", ((2, True),))
     found = Page(made(two))
-    assert "The first 2 of 4 rows." in found.text
+    assert "The first 1 row of each run, 2 of 4 rows." in found.text
     assert "`lbx report FILE task_scores -f csv` has all." in found.text
 
 

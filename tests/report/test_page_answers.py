@@ -238,11 +238,11 @@ def test_the_keys_have_a_list(opened: Opened) -> None:
 
 def test_numbers_are_links_to_their_answers(opened: Opened) -> None:
     page = opened()
+    unfold(page)
     row = page.locator("#task_scores tr", has_text="plain").filter(has_text="hotpotqa")
     link = row.locator("a").first
     address = link.get_attribute("href")
     assert address == "#?run=plain&task=longbench/hotpotqa&sort=score"
-    unfold(page)
     link.click()
     listed = chosen(page, 12)
     assert {(row[1], row[2]) for row in listed} == {("plain", "longbench/hotpotqa")}

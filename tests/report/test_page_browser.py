@@ -75,7 +75,7 @@ def test_a_field_filters_a_table(opened: Opened) -> None:
     unfold(page)
     field = page.locator(".table-filter input").first
     shown = "all => all.filter(row => !row.hidden).map(row => row.textContent)"
-    rows = page.locator(".table-filter + .scroll").first.locator("tbody tr")
+    rows = page.locator(".tools:has(.table-filter) + .scroll").first.locator("tbody tr")
     before = rows.evaluate_all(shown)
     field.fill("HOTPOTQA")
     after = rows.evaluate_all(shown)
@@ -141,7 +141,7 @@ def test_on_paper_it_is_black_on_white_and_whole(opened: Opened, tmp_path: Path)
         ink: getComputedStyle(document.body).color,
         cut: [...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1)
             .map(t => t.caption.textContent),
-        controls: [...document.querySelectorAll('nav, #controls, .pager')].some(one => one.checkVisibility()),
+        controls: [...document.querySelectorAll('ul.runs, #controls, .pager')].some(one => one.checkVisibility()),
     })""")
     assert looks == {"paper": "rgb(255, 255, 255)", "ink": "rgb(0, 0, 0)", "cut": [], "controls": False}
     page.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.chromium import Opened, overflow
+from tests.report.answer_list import wait_until
 
 _HEIGHTS = "all => all.map(node => node.getBoundingClientRect().height)"
 
@@ -53,12 +54,14 @@ def test_the_name_and_the_heading_stay_while_a_table_scrolls(opened: Opened) -> 
 def test_paper_has_every_section_with_its_headings_and_no_controls(opened: Opened) -> None:
     page = opened()
     page.emulate_media(media="print")
+    wait_until(page, "!document.querySelector('.folded > noscript')")
     assert min(page.locator(".folded").evaluate_all(_HEIGHTS)) > 20
+    assert page.locator("nav a").first.is_visible()
     assert (
         page.locator("main thead").evaluate_all("all => all.map(h => getComputedStyle(h).display)")
         == ["table-header-group"] * page.locator("main thead").count()
     )
-    for control in ("nav", "aside", "#controls", ".switches", ".table-filter", ".pager", ".only", ".save"):
+    for control in ("ul.runs", "#controls", ".switches", ".table-filter", ".pager", ".only", ".take"):
         assert not any(node.is_visible() for node in page.locator(control).all()), control
     titles = page.locator("figure figcaption:first-child")
     assert titles.count() == page.locator("figure").count() > 4

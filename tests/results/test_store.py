@@ -80,6 +80,8 @@ def test_other_settings_under_the_same_name_are_refused(path: Path) -> None:
     with Store(path) as store:
         with pytest.raises(StoreError, match="seed was 0 and is now 1"):
             store.begin_run(dataclasses.replace(RUN, settings={"seed": 1}))
+        with pytest.raises(StoreError, match="flavour was not set and is now 'sweet'"):
+            store.begin_run(dataclasses.replace(RUN, settings={**RUN.settings, "flavour": "sweet"}))
         with pytest.raises(StoreError, match="bundle_digest was 'digest'"):
             store.begin_run(dataclasses.replace(RUN, bundle_digest="other"))
 

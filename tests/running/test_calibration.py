@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lbx.base.records import Request, SampleKey
+from lbx.base.units import format_duration
 from lbx.engine.model import NEVER_EXTENDS, BackendInfo, SequenceExtension
 from lbx.running.forecast import estimate
 from lbx.running.forecast.estimate import calibrate, decode_capacity_of
@@ -110,7 +111,7 @@ def test_prices_of_a_memory_of_sequences(clock: Clock) -> None:
     assert costs.answer_attended_s == pytest.approx(ANSWER_SEEN_S, rel=0.05)
     assert memory.used_cells == 0, "nothing is left behind"
     assert clock.now < 1.5 * estimate.SECONDS
-    assert f"calibration of {clock.now:.0f} s" in costs.basis
+    assert f"calibration of {format_duration(clock.now)}" in costs.basis
 
 
 @pytest.fixture(autouse=True)

@@ -7,16 +7,16 @@ from typing import NamedTuple
 from lbx.backends.weights import ListedModel
 from lbx.cluster.merge import ShardStatus
 from lbx.report.gates import Condition
-from lbx.running.deciding import Resolution
+from lbx.running.detectable_differences import Resolution
 from lbx.running.parity import TaskParity
 from lbx.running.runner import Outcome
 from tools.reference.markdown import page, table
 from tools.reference.python_api import field_rows
 
 _INTRODUCTION = """\
-Keys that `--json` prints for scripts. Names are added, never renamed or removed ([Stability](stability.md)). Counts and
-sums of a kind have its plural as their name (`samples`) or what was done with it (`answered`); the unit of other
-numbers is their name's end (`size_bytes`, `total_s`). A number that is unknown is `null`.
+Keys that `--json` prints for scripts. Names are added, never renamed or removed ([Stability](stability.md)). Counts are
+named by a plural (`samples`) or a participle (`answered`); other numbers end in their unit (`size_bytes`, `total_s`).
+An unknown number is `null`.
 
 `lbx report --format json` has the [columns of the report](columns.md), `lbx sql --format json` those of the query, and
 `lbx plan --json` the fields of [Forecast](api.md#lbxrunningforecastrun_forecastforecast)."""

@@ -55,7 +55,7 @@ class NativeLog:
         """Receive a log message, as llama.cpp's callback, from any thread."""
         line = (text or b"").decode("utf-8", "replace")
         if self.debug:
-            sys.stderr.write(visible(line))
+            print(visible(line), end="", file=sys.stderr)
         self._level = self._level if level == _CONTINUED else level
         if self._level in (_WARN, _ERROR) and line.strip():
             self._lines.append((self._level, line.strip()))

@@ -210,7 +210,8 @@ def parse_rubric_table(
     """
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise entry_error(location, f"kind must be {' or '.join(map(repr, _KINDS))}, not {str(kind)[:40]!r}")
+        given = "and is not set" if kind is None else f"not {str(kind)[:40]!r}"
+        raise entry_error(location, f"kind must be {' or '.join(map(repr, _KINDS))}, {given}")
     key_types = _KINDS[kind]
     needed = [key for key in key_types if key not in ("system", "max_new_tokens")]
     check_table(table, key_types, f"{location}:", needed)
@@ -220,7 +221,7 @@ def parse_rubric_table(
             location, f"name = {name!r} is not a valid rubric name: use at most 64 letters, digits and _ . -"
         )
     if meaning := reserved_names.get(name):
-        raise entry_error(location, f"name = {name!r} is reserved: it means {meaning}")
+        raise entry_error(location, f"name = {name!r} is reserved: it means {meaning}", "Choose another name.")
     braces = "Write literal braces as {{ and }}"
     try:
         names = [name for _, name in template_fields(table["user"]) if name is not None]
@@ -235,7 +236,11 @@ def parse_rubric_table(
             )
     for name in answer_fields:
         if name not in names:
-            raise entry_error(location, f"user does not contain {{{name}}}, so the judge would not see that answer")
+            raise entry_error(
+                location,
+                f"user does not contain {{{name}}}, so the judge would not see that answer",
+                f"Add {{{name}}} to it.",
+            )
     if "document" in names and (names.count("document") > 1 or names[0] != "document"):
         raise entry_error(
             location,
@@ -265,13 +270,19 @@ def _parse_verdicts(entries: Sequence[Any], location: str) -> tuple[tuple[str, s
             )
     for winner in WINNERS[:2]:
         if winner not in [pair[1] for pair in pairs]:
-            raise entry_error(location, f"verdicts has no mark for {winner}, so a judge could never prefer that answer")
+            raise entry_error(
+                location,
+                f"verdicts has no mark for {winner}, so a judge could never prefer that answer",
+                f'Add one, such as ["[[A]]", "{winner}"].',
+            )
     marks = [pair[0] for pair in pairs]
     for index, mark in enumerate(marks):
         for other in marks[:index] + marks[index + 1 :]:
             if mark in other or bare_mark(mark) == bare_mark(other):
                 raise entry_error(
-                    location, f"the mark {mark!r} of verdicts is part of {other!r}, so the two would be confused"
+                    location,
+                    f"the mark {mark!r} of verdicts is part of {other!r}, so the two would be confused",
+                    "Choose another mark.",
                 )
     return tuple((mark, winner) for mark, winner in pairs)
 

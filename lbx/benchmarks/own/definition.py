@@ -27,7 +27,7 @@ from lbx.base.database import expression_error
 from lbx.base.inputs import path_inside
 from lbx.base.records import Truncation
 from lbx.base.tables import check_table, check_texts, check_type, entry_error, is_name, read_table, suggest_names
-from lbx.benchmarks.base.files import (
+from lbx.benchmarks.base.data_files import (
     DataRow,
     count_csv,
     count_json_array,
@@ -103,8 +103,8 @@ class CustomTask:
         follow_up: template of the user's messages after the first, for rows with turns.
         no_context_prompt: template without the document, or "" to use ``prompt`` with an empty document.
         answer_cues: phrases that announce the chosen option, in addition to those built into ``accuracy``.
-        extract: regular expression that finds the answer in the output (``lbx.base.database.extract``), or "" to score
-            the whole output.
+        extract: regular expression that finds the answer in the output (``lbx.base.database.extract_match``), or ""
+            to score the whole output.
     """
 
     name: str
@@ -174,15 +174,15 @@ def _parse_definition(
             path, f"name = {name!r} is not a valid benchmark name: use at most 64 letters, digits and _ . -"
         )
     if meaning := reserved_names.get(name):
-        raise entry_error(path, f"name = {name!r} is reserved: --tasks {name} means {meaning}")
+        raise entry_error(path, f"name = {name!r} is reserved: --tasks {name} means {meaning}", "Choose another.")
     if not table["task"]:
-        raise entry_error(path, "it has no [[task]]")
+        raise entry_error(path, "it has no [[task]]", "Write [[task]], then one key per line.")
     shared = {key: value for key, value in table.items() if key in _SHARED_KEYS}
     tasks: dict[str, CustomTask] = {}
     for number, entry in enumerate(table["task"], 1):
         task = _parse_task(entry, shared, f"{path}, [[task]] number {number}")
         if task.name in tasks:
-            raise entry_error(task.location, f"an earlier task is also named {task.name!r}")
+            raise entry_error(task.location, f"an earlier task is also named {task.name!r}", "Rename one of them.")
         tasks[task.name] = task
     rubric = (
         parse_rubric_table(table["rubric"], f"{path}, [rubric]", path.name, reserved_names)
@@ -257,7 +257,11 @@ def _check_fields(task: CustomTask) -> None:
             isinstance(name, str) and name for name in names
         ):
             field_names = ", ".join((*STANDARD_FIELDS, *OPTIONAL_FIELDS))
-            raise entry_error(task.location, f"fields can rename {field_names}, not {standard_name} = {row_name!r}")
+            raise entry_error(
+                task.location,
+                f"fields can rename {field_names}, not {standard_name} = {row_name!r}",
+                'Write the standard name, then the name in your data: fields = { question = "prompt" }.',
+            )
 
 
 def _check_values(task: CustomTask) -> None:
@@ -271,10 +275,14 @@ def _check_values(task: CustomTask) -> None:
     if task.truncation not in TRUNCATIONS:
         raise entry_error(task.location, f"truncation = {task.truncation!r} must be one of {', '.join(TRUNCATIONS)}")
     if not all(task.stop):
-        raise entry_error(task.location, "stop contains an empty text, which would end every answer at once")
+        raise entry_error(
+            task.location, "stop contains an empty text, which would end every answer at once", "Remove it."
+        )
     if task.extract and (reason := expression_error(task.extract)):
         raise entry_error(
-            task.location, f"extract = {task.extract[:80]!r} is not a valid RE2 regular expression: {reason}"
+            task.location,
+            f"extract = {task.extract[:80]!r} is not a valid RE2 regular expression: {reason}",
+            "RE2 has neither look-around nor back-references.",
         )
     if task.answer_cues and "accuracy" not in task.metrics:
         raise entry_error(task.location, "answer_cues need the metric accuracy, which the task does not have")
@@ -290,19 +298,31 @@ def _check_templates(task: CustomTask) -> None:
                 listed = ", ".join(f"{{{variable}}}" for variable in allowed)
                 raise entry_error(task.location, f"the {key} contains {{{name}}}, but has only {listed}. {_BRACES}")
         if ("examples" in names) > bool(task.examples):
-            raise entry_error(task.location, f"the {key} contains {{examples}}, but the task has no examples")
+            raise entry_error(
+                task.location,
+                f"the {key} contains {{examples}}, but the task has no examples",
+                "Add examples, or remove {examples}.",
+            )
     names = _names(task.prompt)
     if names.count("document") > 1:
         raise entry_error(task.location, "the prompt contains {document} twice, but lbx can truncate only one document")
     if not {"document", "question"} & {*names}:
         raise entry_error(
-            task.location, "the prompt contains neither {document} nor {question}, so every sample would be the same"
+            task.location,
+            "the prompt contains neither {document} nor {question}, so every sample would be the same",
+            "Add one of them.",
         )
     if task.examples and "examples" not in names:
-        raise entry_error(task.location, "the task has examples, but the prompt does not contain {examples}")
+        raise entry_error(
+            task.location,
+            "the task has examples, but the prompt does not contain {examples}",
+            "Add {examples} to the prompt, or remove the examples.",
+        )
     if task.has_turns and "question" not in _names(task.follow_up):
         raise entry_error(
-            task.location, "the follow_up does not contain {question}, so the model would not see the question"
+            task.location,
+            "the follow_up does not contain {question}, so the model would not see the question",
+            "Add {question}.",
         )
 
 

@@ -19,7 +19,7 @@ from lbx.base.limits import RECORD_BYTES, TEXT_CHARACTERS
 from lbx.base.records import Sample, replace_surrogates
 from lbx.base.tables import entry_error, suggest_names
 from lbx.base.visible import one_line
-from lbx.benchmarks.base.files import DataRow, cached_by_mtime
+from lbx.benchmarks.base.data_files import DataRow, cached_by_mtime
 from lbx.benchmarks.metrics.registry import ScoringTarget, unscorable_reason
 from lbx.benchmarks.own.definition import (
     DOCUMENT_FILE,
@@ -136,7 +136,11 @@ def samples_in(path: Path, benchmark: str, task: CustomTask) -> Iterator[Sample]
         _refuse_unscorable(row, sample, task)
         first_location = seen.setdefault(sample.sample_id, row.location)
         if first_location is not row.location:
-            raise entry_error(row.location, f"the id {sample.sample_id!r} is also used at {first_location}")
+            raise entry_error(
+                row.location,
+                f"the id {sample.sample_id!r} is also used at {first_location}",
+                "Give each row an id of its own.",
+            )
         yield sample
     if not seen:
         raise entry_error(path, "it contains no questions", "Write one question in each row.")
@@ -197,7 +201,11 @@ def _sample(
         field_names["document"] = field_names[DOCUMENT_FILE]  # for messages
     for name in ("references", *sorted(task.variables | ({"choices"} if "accuracy" in task.metrics else set()))):
         if values[name] is None:
-            raise entry_error(row.location, f"the field {field_names[name]!r} is missing (the {name} of {task.name!r})")
+            raise entry_error(
+                row.location,
+                f"the field {field_names[name]!r} is missing (the {name} of {task.name!r})",
+                "Add it, or set `fields` to the names in your data.",
+            )
     for name in ("document", "question"):
         if values[name] is not None and (not isinstance(values[name], str) or not values[name].strip()):
             raise entry_error(row.location, f"the field {field_names[name]!r} must be text, and not blank")
@@ -331,7 +339,7 @@ def _choices(row: DataRow, value: object) -> dict[str, str]:
         raise entry_error(row.location, "the choices must be a list of 2 to 26 texts")
     for number, text in enumerate(value, 1):
         if not isinstance(text, str) or not text.strip():
-            raise entry_error(row.location, f"choice {number} is blank or not text")
+            raise entry_error(row.location, f"choice {number} is blank or not text", "Write its text.")
     return dict(zip(ascii_uppercase, value, strict=False))
 
 
@@ -363,5 +371,9 @@ def _right_letter(row: DataRow, reference: object, choices: Mapping[str, str]) -
     (letter,) = readings
     same = [other for other in letters if choices[other] == choices[letter]]
     if len(same) > 1:
-        raise entry_error(row.location, f"several choices have the text of the right one: {' and '.join(same)}")
+        raise entry_error(
+            row.location,
+            f"several choices have the text of the right one: {' and '.join(same)}",
+            "Keep one of them.",
+        )
     return letter

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.bundle.bag import Evidence
+from lbx.base.units import format_size
+from lbx.bundle.manifest import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ def require_space(outline: Outline) -> None:
     fetch, archive = outline.fetch_bytes, outline.archive_bytes
     if outline.one_disk and fetch + archive > outline.out_free:
         raise UsageError(
-            f"The disk of {outline.out} is too small: {fetch:,} bytes must be downloaded and the archive needs "
-            f"{archive:,}, but {outline.out_free:,} are free.",
+            f"The disk of {outline.out} is too small: {format_size(fetch)} must be downloaded and the "
+            f"archive needs {format_size(archive)}, but {format_size(outline.out_free)} are free.",
             fix="Free some space, choose a folder on a larger disk with -o, or another disk for the downloads with "
             "--work.",
         )
@@ -87,7 +88,7 @@ def require_space(outline: Outline) -> None:
     for folder, free, needed, what, option in needs:
         if not outline.one_disk and needed > free:
             raise UsageError(
-                f"The disk of {folder} is too small: {needed:,} bytes {what}, but {free:,} are free.",
+                f"The disk of {folder} is too small: {format_size(needed)} {what}, but {format_size(free)} are free.",
                 fix=f"Free some space, or choose a folder on a larger disk with {option}.",
             )
 

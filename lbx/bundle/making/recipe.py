@@ -211,7 +211,7 @@ def _check_to(to: str) -> None:
         raise ValueError(f'to = "{to}" is not a valid path in a bundle: {reason}.')
 
 
-def read_image(path: Path) -> list[dict[str, str]]:
+def list_images(path: Path) -> list[dict[str, str]]:
     """List the images of an OCI archive, reading only the small index files into memory.
 
     Returns:
@@ -367,7 +367,7 @@ def _recipe_of_benchmark(path: Path) -> Recipe:
     try:
         sources = [make(name, to, origin=f"{path}, {name}") for name, to in targets.items()]
     except ValueError as exc:
-        raise UsageError(f"{path}: {exc}") from exc
+        raise UsageError(f"{path}: {exc}", fix="Rename the file.") from exc
     for name in documents:
         if kind := unsafe_format(name):
             raise UsageError(
@@ -396,7 +396,7 @@ def _parse_source(entry: Any, path: Path, number: int) -> BundleSource:
     try:
         return make(**values, origin=location)
     except ValueError as exc:
-        raise UsageError(f"{location}: {exc}") from exc
+        raise UsageError(f"{location}: {exc}", fix="docs/bundling.md describes the keys of a source.") from exc
 
 
 def _check(table: Mapping[str, Any], types: Mapping[str, type], required_keys: Collection[str], location: str) -> None:

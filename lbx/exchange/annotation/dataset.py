@@ -77,10 +77,10 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairField:
-    """A question or an answer. ``text`` is None if it is missing, or if it is not a string, which ``note`` explains."""
+    """A question or an answer. ``text`` is None if it is missing, or if it is no string (see ``explanation``)."""
 
     text: str | None
-    note: str = ""
+    explanation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ class DatasetLine:
         if not 0 <= index < len(pairs):
             raise ValueError(f"there is no pair {index + 1}")
         old = pairs[index][key == ANSWERS]
-        if old.note:
-            raise ValueError(old.note)
+        if old.explanation:
+            raise ValueError(old.explanation)
         if old.text is not None and (same := _with_breaks_of(old.text, text)) is not None:
             text = same
         if text == (old.text or ""):

@@ -71,7 +71,7 @@ def _apply_page(dataset: Dataset, index: int, page: Mapping[str, Any]) -> bool:
             fields = {QUESTIONS: question, ANSWERS: "" if not old[1].text and answer == _NO_ANSWER else answer}
             for key, text in fields.items():
                 plain = (old[key == ANSWERS].text or "").replace("\r", "")
-                if not old[key == ANSWERS].note and text != plain:
+                if not old[key == ANSWERS].explanation and text != plain:
                     changed |= dataset.set(index, number, key, text, dataset.shape(index))
         number += 1
     for blank_pair in reversed(blank_pairs):

@@ -12,7 +12,6 @@ from lbx.base.number import INTERVAL_COLUMNS
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
 from lbx.report.format.digits import (
-    interval_decimals,
     number,
     quantity,
     quantity_with_interval,
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "count": quantity,
-    "percent": lambda value: f"{100 * value:.2f}",
-    "points": lambda value: f"{100 * value:+.2f}",
     "number": number,
     "quantity": quantity,
     "flag": lambda value: "yes" if value else "no",
@@ -39,7 +36,7 @@ _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
 }
 _MOST_NAMED_RUNS = 3
 SCRIPTED = "scripted"
-BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes, because it has no tokenizer."
+BYTES_NOTE = "Tokens of a table of answers (backend scripted) are bytes."
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _LABEL_PARTS = ("mode", "differs_in")
@@ -94,7 +91,7 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
 
 
 def _byte_notes(view: Report, table: Table) -> list[str]:
-    """Explain the unit of runs without a tokenizer, if their tokens are shown."""
+    """Explain the unit of shown tokens of runs without a tokenizer."""
     rows = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
     in_columns = any("token" in column.name or "longest_prompt" in column.name for column in view.columns)
     return [BYTES_NOTE] if rows and (in_columns or any(row.get("length_unit") == PROMPT_TOKENS for row in rows)) else []
@@ -110,7 +107,7 @@ def _zero_notes(view: Report, table: Table) -> list[str]:
             n_answers = sum(row["n"] for row in rows if row[column.name] is not None)
             headings.setdefault(n_answers, []).append(column.heading)
     return [
-        f"None in {n_answers:,} {'answer' if n_answers == 1 else 'answers'}: {', '.join(names)}."
+        f"{', '.join(names)}: none in {n_answers:,} {'answer' if n_answers == 1 else 'answers'}."
         for n_answers, names in headings.items()
     ]
 
@@ -133,7 +130,7 @@ def interval_notes(table: Table) -> list[str]:
 
 
 def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]:
-    """Explain the words beside scores without an interval, such as "one document", once for each reason."""
+    """Explain each reason for a missing interval, such as "one document"."""
     reasons: dict[tuple[str, str], None] = {}
     for column in columns:
         for row in (
@@ -146,7 +143,7 @@ def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]
 
 
 def _interval_fields(row: Mapping[str, Any], column: Column) -> list[Any]:
-    """Ends of an interval, its method, and the noun and the number of its clusters."""
+    """Ends, method, noun and number of clusters of an interval."""
     clusters = None if column.kind == "coefficient" else row.get("clusters")  # of an alpha: all, also without pairs
     return [*(row.get(column.interval_prefix + name) for name in BOUND_COLUMNS), clusters]
 
@@ -238,11 +235,9 @@ def cell_text(row: Mapping[str, Any], column: Column) -> str:
         if column.kind == "quantity":
             return quantity_with_interval(value, low, high)
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
-        return with_interval(value, low, high, method, scale, cluster_by, clusters, most=most)
-    if column.digits_of is not None:
-        low, high = (row.get(column.digits_of + name) for name in ("low", "high"))
-        if low is not None and high is not None:
-            return f"{100 * value:.{interval_decimals(50 * (high - low))}f}"
+        return with_interval(value, low, high, method, scale, cluster_by, clusters, most=most, decimals=column.decimals)
+    if column.kind in ("percent", "points"):
+        return f"{100 * value:{'+' if column.kind == 'points' else ''}.{column.decimals}f}"
     formatter = _FORMATTERS.get(column.kind)
     text = formatter(value) if formatter else visible(str(value))
     return f"{text}{CAUTION_MARK}" if column.caution and row.get(column.caution) else text

@@ -5,6 +5,8 @@ Frequent elements of a page are macros in ``templates/parts.html``.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -79,7 +81,24 @@ class Section:
     is_collapsible: bool = False
 
     def html(self) -> Html:
-        return part("fold" if self.is_collapsible else "section", self.name, self.title, self.parts)
+        """Build the HTML. Anchors of tables and figures are "section/title", numbered from the second of a title on."""
+        anchors: Counter[str] = Counter()
+
+        def anchor(match: re.Match[str]) -> str:
+            anchors[match[1]] += 1
+            number = f"-{anchors[match[1]]}" if anchors[match[1]] > 1 else ""
+            return f' id="{escape(one_line(self.name))}/{match[1]}{number}"'
+
+        section = part("fold" if self.is_collapsible else "section", self.name, self.title, self.parts)
+        return Html(_ANCHOR.sub(anchor, section))
+
+
+_ANCHOR = re.compile(r' data-anchor="([^"]*)"')  # never in a text, where quotation marks are escaped
+
+
+def anchor_of(title: str) -> str:
+    """Make the part of an anchor that names a table or a figure: the words of its title."""
+    return "-".join(re.findall(r"\w+", one_line(title[:200]).lower()))[:80] or "untitled"
 
 
 def drawings(figures: Iterable[Figure]) -> list[Html]:
@@ -89,9 +108,11 @@ def drawings(figures: Iterable[Figure]) -> list[Html]:
         neighbours = list(group)
         if is_small:
             parts += [quiet(caption) for caption in dict.fromkeys(f.caption for f in neighbours) if caption]
-            parts.append(part("charts", [(f.title, Html(f.svg), run_class(f.mark)) for f in neighbours]))
+            parts.append(
+                part("charts", [(f.title, anchor_of(f.title), Html(f.svg), run_class(f.mark)) for f in neighbours])
+            )
         else:
-            parts += [part("figure", f.title, Html(f.svg), f.caption) for f in neighbours]
+            parts += [part("figure", f.title, anchor_of(f.title), Html(f.svg), f.caption) for f in neighbours]
     return parts
 
 
@@ -111,8 +132,9 @@ def table(
     more: str = "",
     benchmark: str | None = None,
     most_rows: int = MOST_ROWS,
+    constants: Sequence[tuple[Column, str]] = (),
 ) -> Html:
-    """Build an HTML table that scrolls sideways. Long tables are cut, with a note.
+    """Build an HTML table that scrolls sideways. Long tables are cut to the first rows of each run, with a note.
 
     Cells without a class are numbers, because a large page contains a hundred thousand of them.
 
@@ -122,6 +144,7 @@ def table(
         more: Sentence that says where the remaining rows are.
         benchmark: Benchmark of all rows, or "" if a column contains it, so that numbers become links to answers. With
             None there are no links.
+        constants: Columns with the same value in all rows, which the caption shows.
     """
     of_column = list(column_marks) or [None] * len(columns)
     of_row = marks or [None] * len(rows)
@@ -132,13 +155,32 @@ def table(
     names = [
         c.heading if mark is None else run_name(mark, c.heading) for c, mark in zip(columns, of_column, strict=True)
     ]
-    body_rows = (
-        (run_class(mark), Html("".join(map(_cell, row, kinds))))
-        for row, mark in zip(rows[:most_rows], of_row[:most_rows], strict=True)
-    )
+    kept_rows, extent = _first_rows_of_each(of_row, most_rows)
+    body_rows = ((run_class(of_row[at]), Html("".join(map(_cell, rows[at], kinds)))) for at in kept_rows)
     linked_columns = [] if benchmark is None else [column.name for column in columns]
-    left_out = f"The first {most_rows:,} of {len(rows):,} rows. {more}" if len(rows) > most_rows else ""
-    return part("table", title, list(zip(kinds, names, strict=True)), body_rows, left_out, benchmark, linked_columns)
+    left_out = f"{extent} of {len(rows):,} rows. {more}" if extent else ""
+    heads, same = list(zip(kinds, names, strict=True)), [(column.heading, value) for column, value in constants]
+    return part("table", title, anchor_of(title), heads, body_rows, left_out, benchmark, linked_columns, same)
+
+
+def _first_rows_of_each(runs: Sequence[int | None], most_rows: int) -> tuple[Sequence[int], str]:
+    """Select rows of a table: as many of each run as fit, so that every choice of runs has rows.
+
+    Returns the indices, and words for them, or "" for all rows.
+    """
+    counts = Counter(runs)
+    if len(runs) <= most_rows:
+        return range(len(runs)), ""
+    if len(counts) == 1 or len(counts) > most_rows:
+        return range(most_rows), f"The first {most_rows:,}"
+    each = max(k for k in range(1, most_rows) if sum(min(k, count) for count in counts.values()) <= most_rows)
+    seen: Counter[int | None] = Counter()
+    kept_rows = []
+    for at, run in enumerate(runs):
+        seen[run] += 1
+        if seen[run] <= each:
+            kept_rows.append(at)
+    return kept_rows, f"The first {each:,} {'row' if each == 1 else 'rows'} of each run, {len(kept_rows):,}"
 
 
 @lru_cache(4096, typed=True)  # typed: an Html and an equal str differ

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,11 +18,12 @@ from pathlib import PurePath
 
 from lbx.base.version import __version__
 from lbx.base.visible import as_command, one_line
-from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS
+from lbx.report.draw.card import MOST_SENTENCES
+from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS, figures
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
 from lbx.report.page import answer_data
-from lbx.report.page.findings import decisions, failures, leading_sentences, remarks, settings
+from lbx.report.page.findings import decisions, failures, leading_sentences, pair_sentences, remarks, settings
 from lbx.report.page.html import (
     Html,
     Note,
@@ -33,11 +35,13 @@ from lbx.report.page.html import (
     tag,
     truncate_text,
 )
+from lbx.report.page.run_sections import run_sections
 from lbx.report.page.sections import report_section, scoreboard_part, switch_styles
-from lbx.report.page.source import PageRun, PageSource
+from lbx.report.page.source import RUN_ANCHOR, PageRun, PageSource
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.report import PagePlace
 from lbx.report.reports import REPORTS, load_report, reports_on_page
+from lbx.report.rows.card import CARD, first_rows
 from lbx.results import Store
 from lbx.results.file.texts import removal_notice
 from lbx.results.read.runs import check_runs
@@ -62,14 +66,14 @@ _GROUPS = {
 """{group in the contents: sections that are no reports}. The group of a report is ``PagePlace.group``."""
 _MANY_ROWS = 1000
 """Number of task scores above which a page shows fewer rows of each report."""
-_MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _MOST_DECISIONS = 4
 _SCRIPTS = (
-    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
-    "start",
+    "dom", "diff", "state", "folds", "tables", "take", "charts", "runs", "columns", "answers", "answer", "sides",
+    "links", "pairs", "keys", "start",
 )  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
+_INDENT = re.compile(r"^ *(?://.*\n)?", re.MULTILINE)
 
 
 def pieces(
@@ -134,7 +138,7 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
         report_section(source, name, has_figures=has_figures and is_shown[place.figures])
         for name, place in places.items()
     )
-    candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
+    candidates = [*of_reports, failures(source), settings(source) if source.runs else None, *run_sections(source)]
     sections = [
         replace(section, is_collapsible=not (section.name in places and places[section.name].is_open))
         for section in _with_each_note_once([section for section in candidates if section])
@@ -143,12 +147,14 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 
 
 def _first_section(source: PageSource) -> Section:
-    """Build the first section: leaders, all scores, remarkable results."""
-    sentences, points, decided = list(leading_sentences(source)), remarks(source), decisions(source)
+    """Build the first section: the card, all scores, what they decide, remarkable results."""
+    sentences, points, decided = leading_sentences(source), remarks(source), decisions(source)
+    n_on_card = min(len(first_rows(source.rows(CARD.name))), MOST_SENTENCES)
     compared = {row["benchmark"] for row in source.rows("decision")} if decided else set()
-    others = [sentence for benchmark, sentence in sentences[_MOST_LEADERS:] if benchmark not in compared]
+    others = [sentence for benchmark, sentence in sentences[n_on_card:] if benchmark not in compared]
+    card_texts = [sentence for _, sentence in sentences[:n_on_card]]
     parts = [
-        *(tag("p", sentence, class_="lead") for _, sentence in sentences[:_MOST_LEADERS]),
+        *(part("card", figure.title, Html(figure.svg), card_texts) for figure in figures(source, CARD.name)),
         scoreboard_part(source),
         part("remarks", "decisions", "Decision", decided, _MOST_DECISIONS) if decided else None,
         part("remarks", "findings", "Findings", [*points, *others], _MOST_REMARKS),
@@ -173,7 +179,7 @@ def _page(
     html_parts = render(
         "page.html",
         title=headline(": ".join(filter(None, (source.file, ", ".join(names)))), source.progress),
-        moment=str(source.store.snapshot) if source.store and source.store.snapshot else "",
+        moment=source.store.snapshot.describe_state() if source.store and source.store.snapshot else "",
         notice=notice,
         style=style,
         style_hash=_hash(style),
@@ -185,13 +191,19 @@ def _page(
         name_of=_name,
         contents=_contents(sections) if len(sections) > 1 else [],
         body=body,
+        pairs="" if names else Html(_as_json(pair_sentences(source))),
     )
     return [*html_parts, "\n"]
 
 
+def _as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
+
+
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
     """Group sections for the list of contents. Sections outside of all groups follow."""
-    by_name = {section.name: section for section in sections}
+    # The sections of runs are linked where the runs are named.
+    by_name = {section.name: section for section in sections if not section.name.startswith(RUN_ANCHOR)}
     places = sorted(_places().items(), key=lambda item: not item[1].is_open)
     names_of = {
         group: [*(name for name, place in places if place.group == group), *names] for group, names in _GROUPS.items()
@@ -215,7 +227,8 @@ def _asset(name: str) -> Html:
 
 
 def _script() -> Html:
-    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS)
+    """Join the files of the script, without indents and lines of comments."""
+    return Html(_INDENT.sub("", "\n".join(_asset(f"script/{name}.js") for name in _SCRIPTS)))
 
 
 def _style() -> Html:
@@ -248,7 +261,7 @@ def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> 
         runs=list(zip(names["runs"], names["labels"], strict=True)),
         tasks=answer_data.group_tasks(page_answers.tasks),
         marks=answer_data.WORDS,
-        data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
+        data={"names": Html(_as_json(names)), **data},
     )
     return Section("answers", "Answers", [Html("".join(html_parts))])
 

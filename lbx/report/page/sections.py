@@ -6,10 +6,11 @@ averages, categories and tasks of benchmarks as columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
@@ -18,7 +19,21 @@ from lbx.report.format.digits import short_length
 from lbx.report.format.labels import LABELS, Row
 from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import cell_text, informative_rows, sheet
-from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.findings import settings_of
+from lbx.report.page.html import (
+    Best,
+    Html,
+    Section,
+    anchor_of,
+    drawings,
+    html,
+    part,
+    quiet,
+    run_name,
+    table,
+    tag,
+    truncate_text,
+)
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource
 from lbx.report.report import Report
@@ -142,7 +157,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     view = replace(REPORTS[name], columns=[c for c in REPORTS[name].columns if c.name not in without])
     report_sheet, report_table = sheet(view, report_table), informative_rows(view, report_table)
     if not report_sheet.rows:
-        return [quiet(f"{title}: {note[:1].lower()}{note[1:]}") for note in report_sheet.notes]
+        return [quiet(f"{title}: {note}") for note in report_sheet.notes]
     if not _has_numbers(report_sheet):
         return [quiet(f"{title}: no numbers in {len(report_sheet.rows):,} rows.")]
     marks = _row_marks(source, view, report_table, len(report_sheet.rows))
@@ -154,16 +169,37 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
     for line, row, mark in zip(body, rows, marks, strict=True):
         for at, name_of in label_columns:
             line[at] = _with_mark(source, line[at], mark if name_of == "model" else source.mark(row.get(name_of)))
+    constants = _constant_columns(report_sheet.columns, report_sheet.rows)
+    order = [at for at in range(len(report_sheet.columns)) if at not in constants]
+    verdict = [at for at in order[2:] if report_sheet.columns[at].name == "verdict"]
+    order = [*order[:2], *verdict, *(at for at in order[2:] if at not in verdict)]
     table_html = table(
         title,
-        report_sheet.columns,
-        body,
+        [report_sheet.columns[at] for at in order],
+        [[row[at] for at in order] for row in body],
         marks=marks,
         most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
         benchmark=str(rows[0]["benchmark"]) if has_links else None,
+        constants=[(report_sheet.columns[at], body[0][at]) for at in constants],
     )
     return [table_html, *_notes(report_sheet.notes)]
+
+
+_NEVER_CONSTANT = ("place", "model", "run", "benchmark", "task", "score", "verdict")
+_LONGEST_CONSTANT = 60  # characters of a value in a caption
+
+
+def _constant_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Indices of the columns that have the same value in all rows, and are neither names of rows nor scores."""
+    return [
+        at
+        for at, column in enumerate(columns)
+        if not (column.across or column.interval or column.name in _NEVER_CONSTANT)
+        and len(rows) > 1
+        and len({row[at] for row in rows}) == 1
+        and len(rows[0][at]) <= _LONGEST_CONSTANT
+    ]
 
 
 def _has_numbers(report_sheet: Sheet) -> bool:
@@ -204,9 +240,10 @@ def _paper(source: PageSource, name: str) -> Section:
     title = _title(name) if any(has_paper(str(benchmark)) for benchmark, _ in benchmarks) else "Tables by benchmark"
     for benchmark, rows in benchmarks:
         parts.append(tag("h3", benchmark))
-        last = len(source.runs)
-        marks = {row["run"]: source.mark(row["run_id"]) for row in rows.dicts()}
-        runs = dict(sorted(marks.items(), key=lambda item: last if item[1] is None else item[1]))
+        run_of = {row["run"]: row["run_id"] for row in rows.dicts()}
+        ranked = [row["run_id"] for row in source.rows("leaderboard") if row["benchmark"] == benchmark]
+        by_rank = sorted(run_of, key=lambda name: ranked.index(run_of[name]) if run_of[name] in ranked else len(ranked))
+        runs = {name: source.mark(run_of[name]) for name in by_rank}
         at, best = list(rows.columns).index("run"), _best_numbers(rows)
         for start in range(0, len(runs), _ACROSS):
             run_names = list(runs)[start : start + _ACROSS]
@@ -253,7 +290,7 @@ def _figures_first(source: PageSource, name: str) -> Section:
 def _strips(source: PageSource, name: str) -> Section:
     """Build the section of runs by lengths, with the tints of one scale from 0 to 100."""
     rows = source.rows(name)
-    tables = [_strip(source, strip) for strip in strips(rows)]
+    tables = [strip_table(source, strip) for strip in strips(rows)]
     signs = {"few": "Hatched", "cut": "Hatched", "end": "Thick line"}
     notes = [*notes_on_strips(rows, signs=signs), *(note for strip in strips(rows) for note in strip.notes())]
     first, *others = notes
@@ -261,7 +298,8 @@ def _strips(source: PageSource, name: str) -> Section:
     return Section(name, _title(name), [Html(f'<div class="charts">{"".join(tables)}</div>'), quiet(first), *more])
 
 
-def _strip(source: PageSource, strip: Strip) -> Html:
+def strip_table(source: PageSource, strip: Strip) -> Html:
+    """Build a table of runs by lengths, with a tint and the answers' doubts in each cell."""
     body = []
     for row in strip.rows:
         mark = source.mark(row.key)
@@ -272,7 +310,9 @@ def _strip(source: PageSource, strip: Strip) -> Html:
             cells += [tag("td", row.length(column), class_="t") for column in ("kept_to", "lost_from")]
         body.append((run_class(mark), cells))
     ends = ["works to", *(["retained to (95%)", "lost from (95%)"] if strip.has_certainty else [])]
-    return part("strip", strip.title, list(map(short_length, strip.lengths)), ends, body, strip.counts())
+    return part(
+        "strip", strip.title, anchor_of(strip.title), list(map(short_length, strip.lengths)), ends, body, strip.counts()
+    )
 
 
 def _strip_cell(row: StripRow, length: int) -> Html:
@@ -338,17 +378,55 @@ def scoreboard_part(source: PageSource) -> Html | None:
     heads = [_head(column, switches) for column in board.columns]
     rows = []
     runs_with_scores = {run for run, _ in board.cells}
+    asked = {(row["run_id"], row["benchmark"], task) for row in source.rows("guards") for task in (row["task"], None)}
     for run, page_run in source.runs.items():
         if run not in runs_with_scores:
             continue
-        cells = [tag("th", run_name(page_run.mark, page_run.label), scope="row")]
+        name = run_name(page_run.mark, page_run.label)
+        if page_run.anchor:
+            name = tag("a", name, href=f"#{page_run.anchor}")
+        cells = [tag("th", name, scope="row")]
         for column, style in zip(board.columns, styles, strict=True):
             place = places.get((run, column.benchmark)) if column.kind == "average" else None
-            cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))
+            task = column.name if column.kind == "task" else None
+            why = "no score" if (run, column.benchmark, task) in asked else "not asked"
+            cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place, why))
         rows.append((run_class(page_run.mark), cells))
-    has_partial_averages = any(cell.is_partial for cell in board.cells.values())
-    notes = _notes(place_notes(list(places.values())))
-    return Html("").join([part("scoreboard", list(switches.values()), heads, rows, has_partial_averages), *notes])
+    notes = [*_scoreboard_notes(board), *_runs_without_scores(source, runs_with_scores)]
+    cautions = list(place_notes(list(places.values())))
+    if cautions:
+        notes.append(tag("details", tag("summary", "Cautions about places"), *map(quiet, cautions)))
+    return part("scoreboard", list(switches.values()), heads, rows, notes)
+
+
+def _scoreboard_notes(board: Scoreboard) -> Iterator[str]:
+    cells, first = board.cells.values(), board.columns[0]
+    is_by_bound = any(cell.sorts_as is not None for (_, column), cell in board.cells.items() if column == first)
+    order = f"Runs are in the order of the leaderboard of {first.benchmark}"
+    yield f"{order}, with missing answers as 0." if is_by_bound else f"{order}."
+    if any(cell.coverage for cell in cells):
+        yield "‡ a score over a part of the answers; the others are missing"
+    if any(cell.is_partial for cell in cells):
+        yield "* an average over only some of the tasks that other runs have"
+
+
+def _runs_without_scores(source: PageSource, runs_with_scores: Collection[str]) -> Iterator[Html]:
+    """Name the runs that are in no row, by the reason."""
+    judged = {row.get(name) for row in source.rows("judge_results") for name in ("run_id", "against_run_id")}
+    judged |= {run for run, page_run in source.runs.items() if settings_of(page_run.row).get("judged")}
+    answering = {row["run_id"] for row in source.rows("guards")}
+    groups: dict[str, list[Html]] = {}
+    for run, page_run in source.runs.items():
+        if run not in runs_with_scores:
+            has_no_score = (
+                "judges or people assess their answers, which have no score"
+                if run in judged
+                else "no answer has a score"
+            )
+            reason = has_no_score if run in answering else "no answers"
+            groups.setdefault(reason, []).append(tag("span", run_name(page_run.mark, page_run.label)))
+    for reason, names in groups.items():
+        yield Html(f"Not in the table, because {reason}: {', '.join(names)}.")
 
 
 def _group(column: ScoreColumn) -> Group | None:
@@ -408,14 +486,16 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     }
 
 
-def _cell(cell: ScoreCell | None, style: str, rank_row: Row | None) -> Html:
+def _cell(cell: ScoreCell | None, style: str, rank_row: Row | None, why_none: str) -> Html:
     if cell is None:
-        return tag("td", "", class_=style)
+        return tag("td", why_none, class_=f"{style} none")
     place = cell_text(rank_row, PLACE) if rank_row else ""
     caution = rank_row["place_caution"] if rank_row else None
+    sorts_as = "" if cell.sorts_as is None else f"{cell.sorts_as:.1f} with missing answers as 0"
     interval = "" if cell.low is None or cell.high is None else f"[{cell.low:.1f}, {cell.high:.1f}]"
-    notes = [interval and f"95% interval {interval}", place and f"place {place}", caution, cell.note]
-    mark = tag("sup", "*") if cell.is_partial else ""
+    notes = [interval and f"95% interval {interval}", place and f"place {place}", caution, cell.note, sorts_as]
+    marks = ("*" if cell.is_partial else "") + ("‡" if cell.coverage else "")
+    mark = tag("sup", marks) if marks else ""
     more = ", ".join(filter(None, (interval, place and f"place {place}")))
     return tag(
         "td",

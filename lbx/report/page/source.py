@@ -11,8 +11,8 @@ from lbx.report.format.labels import labels, progress
 from lbx.report.page.html import MOST_ROWS, truncate_text
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.query import ReportQuery
+from lbx.report.ranks import ranked_runs
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.rows.leaderboard import ranked_runs
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import runs_by_id
 
@@ -24,6 +24,9 @@ _RUNS = """
 """
 
 
+RUN_ANCHOR = "run-"
+"""Beginning of the anchors of sections about one run."""
+_MOST_RUN_SECTIONS = 40
 _LONGEST = 120  # characters of a run's name
 
 _FAILURES = r"""
@@ -47,6 +50,11 @@ class PageRun:
     run_id: str
     label: str
     row: dict[str, Any]
+
+    @property
+    def anchor(self) -> str:
+        """Anchor of the section about the run, or "" for a run after the first ``_MOST_RUN_SECTIONS``."""
+        return f"{RUN_ANCHOR}{self.mark}" if self.mark < _MOST_RUN_SECTIONS else ""
 
 
 @dataclass

@@ -200,7 +200,7 @@ def encode_attestation(statement: bytes, signature: bytes, rows: bytes) -> bytes
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
-    """An open attestation whose signature was verified. ``iterate_rows`` reads each run's lines, in order, once.
+    """An open attestation with a verified signature. ``iterate_rows`` reads each run's lines, in order, once.
 
     Attributes:
         signature: the verified signature, or None for an unsigned attestation.
@@ -246,7 +246,7 @@ def open_attestation(path: Path, trust: Trust) -> Iterator[Attestation]:
     try:
         raw = open_input(path)
     except OSError as exc:
-        raise BundleError(f"Cannot read the attestation {path}: {exc.strerror}.") from exc
+        raise BundleError(f"Cannot read the attestation {path}: {exc.strerror}.", fix="Check the path.") from exc
     with raw, gzip.GzipFile(fileobj=raw) as file:
         text = _read_line(file, _STATEMENT_LIMIT, path)
         signature = _parse_signature(_read_line(file, _SIGNATURE_LIMIT, path), path)
@@ -367,7 +367,7 @@ def attest_results(results: Path, output: Path, key: Path, runs: Sequence[str] =
 
 def _require_end_of_runs(results: Path, names: Sequence[str], runs: dict[str, dict[str, Any]]) -> None:
     if not names:
-        raise UsageError(f"{results} has no runs.")
+        raise UsageError(f"{results} has no runs.", fix="Give a results file with answers.")
     unfinished = [name for name in names if runs[name]["status"] == "running"]
     if unfinished:
         others = [word for name in names if name not in unfinished for word in ("--run", name)]
@@ -383,7 +383,10 @@ def run_facts(run: dict[str, Any]) -> dict[str, Any]:
     try:
         facts = {name: _plain(name, run[column]) for name, column in _FACTS.items()}
     except (ValueError, RecursionError) as exc:
-        raise StoreError(f"The settings of the run {run['run_id']} are not JSON.") from exc
+        raise StoreError(
+            f"The settings of the run {run['run_id']} are not JSON.",
+            fix="lbx never writes such settings: restore a copy of the file.",
+        ) from exc
     settings = facts["settings"]
     weights = settings.get("weights_whole", settings.get("weights")) if isinstance(settings, dict) else None
     return {**facts, "weights": weights, "texts": run.get("texts")}

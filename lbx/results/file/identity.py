@@ -19,7 +19,7 @@ import duckdb
 from lbx.base.errors import ConflictError, StoreError
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
-from lbx.results.rows import RunRow, as_json, differing_keys, run_identity
+from lbx.results.rows import RunRow, as_json, differing_keys, run_identity, show_setting
 
 if TYPE_CHECKING:
     pass
@@ -49,14 +49,16 @@ def refuse_other_run(path: Path, run: RunRow, old: Mapping[str, Any]) -> None:
 
     Args:
         path: results file, for the message.
-        old: stored row of ``runs``, whose settings or metric versions may differ.
+        old: stored row of ``runs``. Settings or metric versions may differ.
     """
     before, now = run_identity(old), run_identity(run.values() | {"settings": as_json(run.settings)})
     if names := differing_keys(before, now):
-        # Options of another model's backend all differ, and say nothing more.
+        # Options of another model's backend all differ.
         if other := [name for name in ("model", "backend") if name in names]:
             names = other + [name for name in names if name not in other and not name.startswith("backend.")]
-        differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
+        differences = (
+            f"{name} was {show_setting(before.get(name))} and is now {show_setting(now.get(name))}" for name in names
+        )
         raise StoreError(
             f"The run {run.run_id!r} in {path} has different settings: {'; '.join(differences)}.",
             fix="Pass another name with --name NAME, or repeat the settings to continue the run.",
@@ -102,7 +104,7 @@ class OtherSamples:
     Attributes:
         count: number of these samples.
         first: "benchmark/task/sample_id" of the first of them in the data's order.
-        parts: fields in which the first of them differs, such as "question".
+        parts: fields of the first of them that differ, such as "question".
     """
 
     count: int
@@ -145,7 +147,7 @@ TEXT_PARTS = tuple(_PART_TEXTS)
 
 
 def part_hash(row: str, part: str) -> str:
-    """Build the SQL for the SHA-256 of a sample's field, whose text may have been removed. NULL for an empty field."""
+    """Build the SQL for the SHA-256 of a sample's field, also if its text was removed. NULL for an empty field."""
     return f"coalesce({row}.text_hashes->>'{part}', sha256({_PART_TEXTS[part].format(row=row)}))"
 
 
@@ -160,12 +162,12 @@ _DIFFERENCES = {
 
 
 def _differs(part: str, test: str) -> str:
-    """Build the SQL condition that two rows differ in a field, whose text may have been removed from both rows."""
+    """Build the SQL condition that two rows differ in a field, also if its text was removed from both rows."""
     return f"({test}) OR old.text_hashes->>'{part}' <> new.text_hashes->>'{part}'"
 
 
 def differing_samples(new_rows: str) -> str:
-    """Build the SQL for the names of new rows of known samples, and the fields (``parts``) in which they differ."""
+    """Build the SQL for the names of new rows of known samples, and the fields that differ (``parts``)."""
     parts = ", ".join(f"CASE WHEN {_differs(part, test)} THEN '{part}' END" for part, test in _DIFFERENCES.items())
     return f"""
         SELECT new.benchmark, new.task, new.sample_id, new.position,

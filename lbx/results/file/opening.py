@@ -50,7 +50,7 @@ def check_path(path: Path) -> None:
         if part.exists() and not part.is_file():
             raise StoreError(f"{part} is a device or a pipe, not a results file.", fix="Give a file.")
     if not path.parent.is_dir():
-        raise StoreError(f"Cannot create {path.name}: the folder {path.parent} does not exist.")
+        raise StoreError(f"Cannot create {path.name}: the folder {path.parent} does not exist.", fix="Create it first.")
     if not (path.is_file() and path.stat().st_size):
         for log in database_files(path):
             if log.stat().st_size:  # DuckDB would create a new file and delete the log
@@ -132,7 +132,9 @@ def _refuse_other_files(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as exc:
-        raise StoreError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+        raise StoreError(
+            f"{path} cannot be read: {exc.strerror or exc}.", fix="Check its permissions and its disk."
+        ) from exc
     if start and not is_database(start):
         raise StoreError(
             f"{path} is not a results file.",
@@ -162,7 +164,7 @@ def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
         return StoreError(
             f"{path} is truncated: {first_line(exc)}", fix="Copy the complete file again from its original location."
         )
-    return StoreError(f"{path} cannot be opened: {first_line(exc)}")
+    return StoreError(f"{path} cannot be opened: {first_line(exc)}", fix="Check its permissions and its disk.")
 
 
 def in_use_error(path: Path, process: int | None = None, user: FileUser | None = None) -> InUseError:
@@ -204,7 +206,9 @@ def prepare(connection: duckdb.DuckDBPyConnection, path: Path, *, is_new: bool, 
             pass  # unless another process created it too
         _check_tables(connection, path, read_only=read_only)
     except duckdb.Error as exc:
-        raise StoreError(f"{path} is not a complete results file: {first_line(exc)}") from exc
+        raise StoreError(
+            f"{path} is not a complete results file: {first_line(exc)}", fix="Restore a copy, or give another file."
+        ) from exc
 
 
 def _check_tables(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:

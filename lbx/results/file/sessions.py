@@ -120,7 +120,9 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
     if run_id in specs:
         return json.loads(specs[run_id])
     if not specs:
-        raise UsageError(f"{path} has no specs of its runs, because they were imported.")
+        raise UsageError(
+            f"{path} has no specs of its runs, because they were imported.", fix="Pass the options instead of --spec."
+        )
     problem = "contains several runs" if run_id is None else f"has no spec of a run {run_id}"
     raise UsageError(f"{path} {problem}.", fix=f"Pass one with --run: {', '.join(specs)}.")
 

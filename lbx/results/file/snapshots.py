@@ -3,7 +3,7 @@
 DuckDB does not allow readers during a write. But committed data stays unchanged until the next checkpoint: the WAL
 grows only at the end, the file changes only in free space, and the file's headers change last. A copy of the WAL, and
 then of the file, is therefore what DuckDB would find after a power cut, if the headers are equal before and after the
-copying. The writer neither helps nor waits, so that snapshots cost nothing unless they are read.
+copying. The writer neither helps nor waits, so that snapshots are free unless they are read.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Snapshot:
     cost_s: float = 0.0
     state: object = None
 
-    def __str__(self) -> str:
+    def describe_state(self) -> str:
         writer = f" (PID {self.writer})" if self.writer else ""
         return f"is being written{writer}: data committed before {self.taken_at:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -121,7 +121,9 @@ def query_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[
         try:
             return connection.execute(sql, parameters).fetchall()
         except duckdb.Error as exc:
-            raise StoreError(f"{path} cannot be read: {first_line(exc)}.") from exc
+            raise StoreError(
+                f"{path} cannot be read: {first_line(exc)}.", fix="If it is damaged, restore a copy."
+            ) from exc
 
 
 def _connect_to_copy(

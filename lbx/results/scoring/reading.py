@@ -126,7 +126,7 @@ def _is_close(stored: Any, computed: Any) -> bool:
 def log_snapshot(store: Store) -> None:
     """Log the time of the snapshot if another process is writing the file."""
     if store.snapshot is not None:
-        log.info(f"{store.path} {store.snapshot}.")
+        log.info(f"{store.path} {store.snapshot.describe_state()}.")
 
 
 def open_with_numbers(

@@ -72,7 +72,7 @@ class CommitCopies:
         self._log_bytes = 0
 
     def update(self, store: Store) -> None:
-        """Copy what was committed since the last call. Failures are reported, and the run continues.
+        """Copy the commits since the last call. Failures are reported, and the run continues.
 
         Args:
             store: the open local file, between two commits.
@@ -264,7 +264,7 @@ def _find_damaged_size(log: Path) -> int | None:
 def exclusive_lock(target: Path) -> Iterator[None]:
     """Lock a file against other processes that replace it.
 
-    Without a lock, each process would drop what the other adds. The lock ends with the process.
+    Without a lock, each process would drop the other's commits. The lock ends with the process.
 
     Raises:
         StoreError: another process holds the lock, or the folder cannot be written.
@@ -274,7 +274,10 @@ def exclusive_lock(target: Path) -> Iterator[None]:
         try:
             descriptor = open_or_create(lock, os.O_RDWR)
         except OSError as exc:
-            raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
+            raise StoreError(
+                f"{target.parent} cannot be written: {exc.strerror or exc}.",
+                fix="Choose a folder that you can write to: -o FILE.",
+            ) from exc
         if not any(map(_try_lock_after, (0.0, 0.05, 0.1), [descriptor] * 3)):
             os.close(descriptor)
             raise in_use_error(target, user=read_record(lock))

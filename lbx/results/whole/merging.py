@@ -31,7 +31,7 @@ from lbx.results.file.contents import schema_version
 from lbx.results.file.identity import complete_samples, find_other_samples, joined_settings, setting_differences
 from lbx.results.file.store import Store
 from lbx.results.read.runs import metadata_of
-from lbx.results.rows import as_json, run_identity
+from lbx.results.rows import as_json, run_identity, show_setting
 from lbx.results.schema import SCHEMA_VERSION
 
 ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
@@ -62,7 +62,7 @@ _UNEQUAL = {
 """{column: SQL condition of a difference}, for columns that older versions of lbx left empty, or without token ids."""
 
 
-def _has_text(row: str) -> str:
+def _text_condition(row: str) -> str:
     blank = f"coalesce({row}.output_words = 0, regexp_full_match(coalesce({row}.output, ''), '{BLANK}'))"
     return f"({row}.error IS NULL AND NOT {blank})"
 
@@ -73,7 +73,7 @@ def _weight(row: str) -> str:
     With equal texts, columns that older versions left empty decide.
     """
     known_columns = f"({row}.output_ids IS NOT NULL)::INTEGER + ({row}.system_prompt IS NOT NULL)::INTEGER"
-    text = _has_text(row)
+    text = _text_condition(row)
     return f"({text}, CASE WHEN {text} THEN {known_columns} ELSE 0 END, {row}.created_at, coalesce({row}.error, ''))"
 
 
@@ -104,7 +104,7 @@ def merge_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path
         StoreError: the file contains another answer, or another score, under the same key.
     """
     different = " OR ".join(_differences(connection, "generations").values())
-    texts = f"{_has_text('old')} AND {_has_text('new')}"
+    texts = f"{_text_condition('old')} AND {_text_condition('new')}"
     _refuse_other(connection, "generations", f"{source}.generations", path, texts)
     connection.execute(
         f"""
@@ -410,7 +410,9 @@ def _refuse_other_run(stored: Mapping[str, Any], new: Mapping[str, Any], first: 
     """Raise StoreError if two rows of the same name differ in anything that affects the numbers."""
     before, now = run_identity(stored), run_identity(new)
     if names := setting_differences(stored, new):
-        differences = "; ".join(f"{name} is {before.get(name)!r} and {now.get(name)!r}" for name in names)
+        differences = "; ".join(
+            f"{name} is {show_setting(before.get(name))} and {show_setting(now.get(name))}" for name in names
+        )
         raise StoreError(
             f"The run {new['run_id']!r} differs between {first} and {source}: {differences}.",
             fix="Give different runs different names (lbx run --name NAME), and merge only files of the same run.",

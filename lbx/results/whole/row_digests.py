@@ -119,7 +119,9 @@ def iterate_row_digests(store: Store, run_id: str, salt: str) -> Iterator[str]:
             while rows := cursor.fetchmany(_BATCH):
                 yield from (line for (line,) in rows)
     except duckdb.Error as exc:
-        raise StoreError(f"{store.path} cannot be read: {first_line(exc)}") from exc
+        raise StoreError(
+            f"{store.path} cannot be read: {first_line(exc)}", fix="If it is damaged, restore a copy."
+        ) from exc
 
 
 _PLAIN_COLUMNS = plain_columns(NO_TEXTS)

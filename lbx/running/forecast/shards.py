@@ -27,7 +27,7 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.outputs import write_file
 from lbx.engine.prefix import DecodeCapacity
-from lbx.options.selection import Selection
+from lbx.options.sample_selection import Selection
 from lbx.running.forecast.estimate import Costs, decode_capacity_of, estimate
 from lbx.running.forecast.run_plan import PrefixOrder, PromptCounter, RunPlan, TaskPlan, ignore_progress
 from lbx.running.jobs import JobSize, PendingSample, RunQuestions, Work, make_jobs
@@ -293,6 +293,9 @@ def make_shards(
     return tuple(result)
 
 
+_NEW_PLAN = "Create a new plan with `lbx submit`."
+
+
 def read_shards(path: Path) -> ShardPlan:
     """Read a shard plan. Raises UsageError if the file is missing or not a shard plan."""
     try:
@@ -302,7 +305,7 @@ def read_shards(path: Path) -> ShardPlan:
             f"The shard plan {path} cannot be read: {exc.strerror or exc}.", fix="`lbx submit -o DIR` writes one."
         ) from exc
     except (ValueError, RecursionError) as exc:
-        raise UsageError(f"{path} is not a shard plan: invalid JSON ({exc}).") from exc
+        raise UsageError(f"{path} is not a shard plan: invalid JSON ({exc}).", fix=_NEW_PLAN) from exc
     if not isinstance(data, dict) or data.get("lbx_shards") != FORMAT:
         raise UsageError(
             f"{path} is not a shard plan of this version of lbx.", fix="`lbx submit -o DIR` writes one as shards.json."
@@ -323,12 +326,16 @@ def read_shards(path: Path) -> ShardPlan:
             str(data["bundle_digest"]), tuple(map(str, data["runs"])), iterations, data["unit"], data["basis"], shards
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
-        raise UsageError(f"{path} is a damaged shard plan: {type(exc).__name__}: {exc}.") from exc
+        raise UsageError(f"{path} is a damaged shard plan: {type(exc).__name__}: {exc}.", fix=_NEW_PLAN) from exc
     positions = [position for shard in shards for samples in shard.samples.values() for position in samples]
     if not all(0 <= position < _MAX_POSITION for position in positions):
-        raise UsageError(f"{path} is a damaged shard plan: positions of samples must be 0 to {_MAX_POSITION - 1}.")
+        raise UsageError(
+            f"{path} is a damaged shard plan: positions of samples must be 0 to {_MAX_POSITION - 1}.", fix=_NEW_PLAN
+        )
     if unknown := {task for shard in shards for task in shard.samples} - set(iterations):
-        raise UsageError(f"{path} is a damaged shard plan: no iterations of {', '.join(sorted(unknown))}.")
+        raise UsageError(
+            f"{path} is a damaged shard plan: no iterations of {', '.join(sorted(unknown))}.", fix=_NEW_PLAN
+        )
     return plan
 
 
@@ -366,7 +373,7 @@ class LoadTime:
 def choose_count(
     costs: Sequence[float], load: LoadTime | None, *, processes: int = 1, at_once: int = 0
 ) -> tuple[int, str]:
-    """Choose the number of shards, and explain it in a sentence.
+    """Choose the number of shards, with a sentence on the reason.
 
     Args:
         costs: predicted seconds of each document.

@@ -28,7 +28,7 @@ from lbx.base.records import SampleKey
 from lbx.base.resources import CPU_COUNT, bound_cpus, usable_cpu_count, visible_gpus
 from lbx.engine.batching import ignore_tokens
 from lbx.results import GenerationRow, RunRow
-from lbx.results.rows import differing_keys
+from lbx.results.rows import differing_keys, show_setting
 from lbx.running.jobs import Job, PendingSample, Prepare, Work
 from lbx.running.workers.worker import (
     AnswerReady,
@@ -338,7 +338,9 @@ class WorkerPool:
         for mine, other in zip(self.rows, rows, strict=True):
             if names := differing_keys(mine.settings, other.settings):
                 theirs, here = other.settings, mine.settings
-                differences = (f"{name} is {theirs.get(name)!r}, not {here.get(name)!r}" for name in names)
+                differences = (
+                    f"{name} is {show_setting(theirs.get(name))}, not {show_setting(here.get(name))}" for name in names
+                )
                 raise BackendError(
                     f"A worker process loaded a different model than the first one: {'; '.join(differences)}.",
                     fix="The model's files have changed, or not every worker has a GPU. Set the card's options so that "
@@ -365,8 +367,8 @@ class WorkerPool:
             yield from self._replace_dead(worker)
             return
         match message:
-            case LogLine(text=text):
-                log.info(text)
+            case LogLine(record=record):
+                log.handle(record)
             case ModelLoaded(rows=rows):
                 self._refuse_other_model(rows)
                 worker.ready = True
@@ -438,7 +440,7 @@ _FIX = (
 
 def _receive(pipe: Connection) -> Any:
     while isinstance(message := pipe.recv(), LogLine):
-        log.info(message.text)
+        log.handle(message.record)
     return message
 
 

@@ -77,7 +77,7 @@ class JobDone:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    text: str
+    record: logging.LogRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class _PipeHandler(logging.Handler):
         self._pipe = pipe
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._pipe.send(LogLine(record.getMessage()))
+        self._pipe.send(LogLine(record))
 
 
 def _answer(pipe: Connection, works: Sequence[Work], message: AskJob) -> None:

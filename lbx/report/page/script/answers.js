@@ -7,6 +7,26 @@ const COLUMNS = {
 const NO_FILTERS = Object.fromEntries([...FILTERS, "page"].map((key) => [key, undefined]));
 let book, shown, from = 0, selection, drawn, opened, waiting;
 
+// What all questions of a task begin with, such as an instruction, is left out of the list.
+const SHORTEST_PREFIX = 20, prefixes = new Map();
+function prefixOf(i) {
+  const task = book.taskNumber(i);
+  if (!prefixes.size) {
+    for (const other of book.every) {
+      const text = book.question(other), of = book.taskNumber(other), known = prefixes.get(of) ?? text;
+      let length = 0;
+      while (length < known.length && known[length] === text[length]) length++;
+      if (text) prefixes.set(of, known.slice(0, length));
+    }
+  }
+  const prefix = (prefixes.get(task) ?? "").replace(/\S*$/, "");
+  return prefix.length < SHORTEST_PREFIX ? "" : prefix;
+}
+function questionStart(i) {
+  const prefix = prefixOf(i), rest = firstLine(book.question(i).slice(prefix.length));
+  return prefix && rest ? "… " + rest : firstLine(book.question(i));
+}
+
 const firstLine = (text) => text.trim().split("\n", 1)[0].slice(0, 200);
 const points = (i) => (book.score(i) === null ? "no score" : book.score(i).toFixed(1));
 const baseline = () => (state.baseline ? book.names.runs.indexOf(state.baseline) : -1);
@@ -47,7 +67,7 @@ const sortKeys = {
   score: (i) => book.score(i),
   run: (i) => book.run(i),
   task: (i) => book.task(i),
-  question: (i) => firstLine(book.question(i)) || book.id(i),
+  question: (i) => questionStart(i) || book.id(i),
   output: (i) => (book.hasText(i) ? firstLine(book.output(i)) : ""),
   reference: (i) => firstLine(book.references(i)[0] ?? ""),
   marks: (i) => book.marks(i),
@@ -92,11 +112,11 @@ function row(i) {
     toggle(i);
   };
   const link = element("a", { href: shareableLink({ answer: book.name(i) }), dir: "auto", onclick },
-    firstLine(book.question(i)) || nameOf(i));
+    questionStart(i) || nameOf(i));
   link.ariaExpanded = false;
   const by = difference(i), score = [points(i), by && element("small", {}, " " + by)].filter(Boolean);
   const line = element("tr", {},
-    element("td", { className: "score" }, score), element("td", { className: "run" }, runOf(i)), text("task", book.task(i)),
+    element("td", { className: "score" }, score), element("td", { className: "run", title: runs[book.run(i)].label }, runOf(i)), text("task", book.task(i).split(/(?<=[/_])/).flatMap((word) => [word, element("wbr")])),
     element("td", { className: "question" }, link), text("output", firstLine(book.output(i))),
     text("reference", firstLine(book.references(i)[0] ?? "")), text("marks", book.marks(i)));
   line.dataset.row = i;

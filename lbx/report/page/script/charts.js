@@ -1,9 +1,9 @@
-// Charts: axes fit the visible runs, and a button saves a chart. `lbx/report/charts.py` describes their data.
+// Charts: axes fit the visible runs. `lbx/report/draw/charts.py` describes their data.
 {
   const GAP = 13, pairs = /(-?[\d.]+) (-?[\d.]+)/g;
   let charts, sizes; // read when runs are first hidden
   const removed = new Map();
-  const readCharts = () => all("main svg.chart:has(.ticks[data-values])").map((svg) => ({
+  const readCharts = (part) => all("svg.chart:has(.ticks[data-values])", part).map((svg) => ({
     svg,
     axes: all(".ticks[data-values]", svg).map(readAxis),
     nodes: all("g[class*=' r'] :is(.mark:not(.key), .line, .band, .whisker), .front", svg).map((node) => {
@@ -33,7 +33,7 @@
   }
 
   // Rows move up in place of hidden ones; `removed` is the height that a chart loses.
-  const readSizes = () => new Map(all("main svg.chart:has(.rows)").map((svg) => [svg, svg.viewBox.baseVal.height]));
+  const readSizes = (part) => all("svg.chart:has(.rows)", part).map((svg) => [svg, svg.viewBox.baseVal.height]);
   function restack(svg, height) {
     let lost = 0;
     for (const rows of all(".rows", svg)) {
@@ -57,8 +57,8 @@
   function rescale(event) {
     // The line of unbeaten runs is of all runs.
     for (const front of all("svg .front")) front.classList.toggle("off", event.detail?.hidden.length > 0);
-    charts ??= readCharts();
-    sizes ??= readSizes();
+    charts ??= readCharts($("main"));
+    sizes ??= new Map(readSizes($("main")));
     sizes.forEach((height, svg) => restack(svg, height));
     const groups = Map.groupBy(charts, ({ svg }) => svg.closest(".charts") ?? svg);
     for (const group of groups.values()) {
@@ -79,6 +79,7 @@
       }
     }
     if (!values.length) return;
+    if (axes.every((axis) => axis.low === 0 && axis.high === 100)) return; // percent
     const low = Math.min(...values), high = Math.max(...values), slack = Math.min(1e-3, (high - low) / 2);
     const ticks = roundTicks(low + slack, high - slack, at ? 5 : 7);
     for (const axis of axes) {
@@ -155,35 +156,9 @@
     return blocks.flatMap(({ mean, count }) => Array(count).fill(mean)).map((mean, i) => Math.max(Math.min(mean, most), low) + GAP * i);
   }
 
-  // A saved chart is complete: its title, its names, and the styles of light paper.
-  function saveChart(svg, title) {
-    const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number), copy = svg.cloneNode(true), top = 28;
-    const rules = [...document.styleSheets[0].cssRules], palette = rules.find((rule) => rule.selectorText === ":root").style;
-    const css = rules.filter(({ selectorText }) => /svg|^\.c\d$/.test(selectorText ?? "")).map(({ cssText }) => cssText).join("\n");
-    const parts = (tag, attributes, text = "") => {
-      const node = document.createElementNS(svg.namespaceURI, tag);
-      for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-      node.textContent = text;
-      return node;
-    };
-    for (const node of all(".off, [hidden]", copy)) node.remove();
-    const tall = height + top;
-    for (const [name, value] of Object.entries({ xmlns: svg.namespaceURI, viewBox: `0 ${-top} ${width} ${tall}`, width, height: tall })) {
-      copy.setAttribute(name, value);
-    }
-    copy.prepend(
-      parts("style", {}, css.replace(/var\((--\w+)\)/g, (_, name) => palette.getPropertyValue(name))),
-      parts("rect", { y: -top, width, height: tall, fill: palette.getPropertyValue("--paper") }),
-      parts("text", { class: "title", x: 4, y: 14 - top }, title));
-    const blob = new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
-    const link = element("a", { href: URL.createObjectURL(blob), download: title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 80) + ".svg" });
-    link.click();
-    URL.revokeObjectURL(link.href);
-  }
-
-  for (const figure of all("main figure:has(svg.chart)")) {
-    const title = figure.querySelector("figcaption").textContent, svg = figure.querySelector("svg.chart");
-    figure.append(button("Save as SVG", () => saveChart(svg, title), { className: "save", ariaLabel: "Save as SVG: " + title }));
-  }
   document.addEventListener("runschange", rescale);
+  setUps.push((part) => {
+    charts?.push(...readCharts(part));
+    for (const [svg, height] of sizes ? readSizes(part) : []) sizes.set(svg, height);
+  });
 }

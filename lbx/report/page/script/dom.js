@@ -17,8 +17,10 @@ function rebuild(part, build) {
   if (active) all("button", part).find(({ value }) => value === active)?.focus();
 }
 
+// What prepares a part of the page for readers: all that is not folded at the start, a folded section once it is opened.
+const setUps = [];
+
 function goTo(part) {
-  const fold = part.closest("details");
-  if (fold) fold.open = true;
+  for (let fold = part.closest("details"); fold; fold = fold.parentNode.closest("details")) fold.open = true;
   part.scrollIntoView();
 }

@@ -23,7 +23,7 @@ function startKeys() {
     button("Close", () => $("keys").close()));
   $("show-keys").onclick = () => $("keys").showModal();
   addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || $("keys").open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || $("keys").open || menu.matches(":popover-open")) return;
     const isField = event.target.matches("input:not([type=checkbox]), select, textarea");
     if (isField && event.key === "Escape") return event.target.blur();
     if (isField || !Object.hasOwn(ACTIONS, event.key)) return;

@@ -2,9 +2,10 @@
 //
 // Columns of th[data-task] are scores of a task, or of a whole benchmark if the name ends with a slash. In other tables
 // th[data-name] names the columns, and the row has the task and, unless table[data-benchmark] has it, the benchmark.
-function linkCells() {
+function linkCells(part) {
+  if (!book) return;
   const byMark = new Map(runs.map((run) => [run.mark, run]));
-  for (const table of all("main section:not(#answers) table:has(th[data-task], th[data-name])")) {
+  for (const table of all("section:not(#answers) table:has(th[data-task], th[data-name])", part)) {
     const heads = all("thead th", table), names = heads.map((head) => head.dataset.name ?? "");
     const columns = heads.flatMap((head, at) => {
       const mark = markOf(names[at], names);
@@ -35,3 +36,4 @@ function linkCell(cell, run, task, mark) {
   link.append(...cell.childNodes);
   cell.append(link);
 }
+setUps.push(linkCells);

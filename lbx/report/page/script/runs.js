@@ -19,6 +19,9 @@ function makeChooser() {
       run.item.append(only);
     }
   }
+  list.after(element("p", { id: "no-runs", hidden: true }, "No run is chosen: tick one, or choose “All runs”."));
+  $("main").prepend(element("p", { id: "chosen", hidden: true }, element("span", { role: "status" }), " ",
+    button("Show all", () => change({ runs: undefined }))));
   if (runs.length < 2) return;
   const bar = element("p", { className: "run-buttons" },
     button("All runs", () => change({ runs: undefined })), " ", button("None", () => change({ runs: [] })));
@@ -30,7 +33,6 @@ function makeChooser() {
     bar.append(" ", element("label", {}, "Find a run: ", element("input", { type: "search", oninput })));
   }
   list.before(bar);
-  list.after(element("p", { id: "no-runs", hidden: true }, "No run is chosen: tick one, or choose “All runs”."));
 }
 
 function showRuns() {
@@ -39,24 +41,44 @@ function showRuns() {
   if (marks.join() === hiddenMarks) return;
   hiddenMarks = marks.join();
   $("no-runs").hidden = hidden.length < runs.length;
+  $("chosen").hidden = !hidden.length;
+  $("chosen").firstChild.textContent = `${runs.length - hidden.length} of ${runs.length} runs shown.`;
   for (const node of all("main section .off")) node.classList.remove("off");
+  hideRuns($("main"), marks);
+  all(".scores table").forEach(hideEmptyColumns);
+  for (const column of shaded) shadeAgain(column);
+}
+
+// Hide runs in a part of the page, and fit to the others what the part has of them.
+function hideRuns(part, marks) {
   for (const mark of marks) {
-    for (const node of all(`main section:not(#answers) .r${mark}`)) {
+    for (const node of all(`section:not(#answers) .r${mark}`, part)) {
       // A run's symbol hides its row in a table; in a sentence it stays.
       (node.localName === "i" ? node.closest("td, tbody th")?.parentNode : node)?.classList.add("off");
     }
   }
-  all(".scores table").forEach(hideEmptyColumns);
-  for (const draw of redraw) draw();
-  for (const column of shaded) shadeAgain(column);
+  for (const sentence of all("p.lead, .card-text li, .remarks li", part)) {
+    const named = all("i[class*=' r']", sentence).map((symbol) => /\br(\d+)/.exec(symbol.className)[1]);
+    const isHidden = (mark) => marks.includes(mark);
+    sentence.classList.toggle("off", named.length > 0 && named.every(isHidden));
+    sentence.classList.toggle("partly", named.some(isHidden));
+  }
+  for (const figure of all("figure", part)) {
+    const ofRuns = all("svg g[class]", figure).filter((group) => /(?:^| )r\d/.test(group.getAttribute("class")));
+    figure.classList.toggle("empty", ofRuns.length > 0 && ofRuns.every((group) => group.closest(".off")));
+  }
+  for (const { table, draw } of tables.values()) if (part.contains(table)) draw();
   document.dispatchEvent(new CustomEvent("runschange", { detail: { hidden: marks.map(Number) } }));
 }
+setUps.push((part) => {
+  if (hiddenMarks) hideRuns(part, hiddenMarks.split(","));
+});
 
 // Hide the columns of benchmarks that no shown run has.
 function hideEmptyColumns(table) {
   const rows = all("tr", table), visible = all("tbody tr:not(.off)", table);
   [...rows[0].cells].forEach((_, at) => {
-    const isEmpty = visible.length && visible.every((row) => !row.cells[at].textContent);
+    const isEmpty = visible.length && visible.every((row) => row.cells[at].matches(".none"));
     if (isEmpty) for (const row of rows) row.cells[at].classList.add("off");
   });
 }

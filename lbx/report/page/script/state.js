@@ -1,7 +1,8 @@
 // State of the page in its address, as in #?run=a&task=b/c: names and not numbers, so that a link fits a later page.
 // A plain #section does not change the state.
-const KEYS = ["runs", "baseline", "run", "task", "least", "most", "mark", "changed", "q", "sort", "page", "question",
-  "answer", "diff"];
+const KEYS = ["runs", "open", "show", "hide", "order", "rows", "baseline", "run", "task", "least", "most", "mark", "changed",
+  "q", "sort", "page", "question", "answer", "diff", "at"];
+const LISTS = new Set(["runs", "open", "show", "hide", "order", "rows"]); // keys with any number of values
 // Longer addresses are not followed: a page's own have a name for each run and filter.
 const MOST_CHARACTERS = 1 << 16;
 const isTooLong = () => location.hash.length > MOST_CHARACTERS;
@@ -15,7 +16,7 @@ function readState() {
   const read = Object.create(null);
   if (isTooLong()) return read;
   for (const [key, value] of new URLSearchParams(location.hash.slice(2))) {
-    if (key === "runs") (read.runs ??= []).push(...(value ? [value] : []));
+    if (LISTS.has(key)) (read[key] ??= []).push(...(value ? [value] : []));
     else read[key] = key in read ? null : value;
   }
   return read;
@@ -26,7 +27,7 @@ function linkTo(values) {
   const pair = (key, value) => `${key}=${encodeURIComponent(value).replaceAll("%2F", "/")}`;
   const pairs = KEYS.flatMap((key) => {
     const value = values[key];
-    if (Array.isArray(value)) return value.length ? value.map((each) => pair(key, each)) : [pair(key, "")];
+    if (Array.isArray(value)) return value.length || key !== "runs" ? value.map((each) => pair(key, each)) : [pair(key, "")];
     return value ? [pair(key, value)] : [];
   });
   return pairs.length ? "#?" + pairs.join("&") : "#";
@@ -37,7 +38,7 @@ const shareableLink = (values) => linkTo({ runs: state.runs, baseline: state.bas
 
 // Change parts of the state, and show it. An undefined value is the usual one.
 function change(changes, { push = false } = {}) {
-  state = { ...state, ...changes };
+  state = { ...state, at: undefined, ...changes };
   const link = linkTo(state);
   if (link !== (location.hash || "#")) history[push ? "pushState" : "replaceState"](null, "", link);
   $("notice").hidden = true;
@@ -55,7 +56,7 @@ function restore() {
     else {
       const kept = names.filter(has);
       unknown.push(...names.filter((name) => !has(name)).map((name) => `${noun} “${name}”`));
-      if (kept.length) known[key] = key === "runs" ? kept : kept[0];
+      if (kept.length) known[key] = LISTS.has(key) ? kept : kept[0];
       else if (key === "runs" && !names.length) known.runs = [];
     }
   }

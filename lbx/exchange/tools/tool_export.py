@@ -1,4 +1,4 @@
-"""Export of runs as files of other evaluation tools (``lbx export every_eval_ever``, ``inspect``, ``lm_eval``)."""
+"""Export of runs as files of other evaluation tools, and as the head of a model card."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.exchange.exporting import ExportSummary, write_files
-from lbx.exchange.tools.every_eval_ever import every_eval_ever_files
-from lbx.exchange.tools.inspect_log import inspect_files
-from lbx.exchange.tools.lm_eval import lm_eval_files
+from lbx.exchange.tools.every_eval_ever_export import every_eval_ever_files
+from lbx.exchange.tools.inspect_export import inspect_files
+from lbx.exchange.tools.lm_eval_export import lm_eval_files
+from lbx.exchange.tools.model_index_export import model_index_files
 from lbx.exchange.tools.run_records import RunRecord, read_run
 from lbx.results import Store
 from lbx.results.scoring.reading import add_missing_numbers
@@ -29,7 +30,10 @@ _WRITERS: Mapping[str, Callable[[RunRecord], Mapping[str, Iterable[str]]]] = {
     "every_eval_ever": every_eval_ever_files,
     "inspect": inspect_files,
     "lm_eval": lm_eval_files,
+    "model_index": model_index_files,
 }
+_WITHOUT_SAMPLES = {"model_index"}
+"""Formats that contain scores only."""
 
 
 def export_for_tool(
@@ -58,7 +62,7 @@ def export_for_tool(
                 fix="Export each run into a separate folder.",
             )
         files |= run_files
-        has_samples |= run.has_samples
+        has_samples |= run.has_samples and format_name not in _WITHOUT_SAMPLES
         for task in run.tasks:
             n_answers += task.answered if task.numbers else 0
             left_out["unscored"] += 0 if task.numbers else task.answered

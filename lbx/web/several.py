@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from lbx.base.errors import VALUE_ERRORS, LbxError, UsageError
 from lbx.base.records import JUDGE, sha256_text
 from lbx.results import Store
-from lbx.results.read.runs import run_states
+from lbx.results.read.runs import run_names, run_states
 from lbx.results.read.stored_answers import AnswerFilter, count_answers
 from lbx.web.browsing import ResultsSource
 from lbx.web.pages import page, refusal_page
@@ -58,7 +58,7 @@ class FileSummary:
     """Contents of a results file in a row of the start page.
 
     Attributes:
-        answers: number of answers, without judges' answers.
+        answers: number of answers. Like ``runs``, it leaves out judges.
         newest: time of the newest answer, or "".
         state: number of runs by state, or "done" if all are finished.
         error: reason why the file cannot be read, or "".
@@ -81,6 +81,7 @@ def read_summary(path: Path) -> FileSummary:
             sql = "SELECT DISTINCT benchmark FROM generations WHERE benchmark <> ? ORDER BY ALL"
             benchmarks = [name for (name,) in store.query(sql, [JUDGE]).rows]
             answers = count_answers(store, AnswerFilter(with_judges=False))
+            n_runs = len(run_names(store))
             is_live = store.snapshot is not None
     except LbxError as error:
         return FileSummary(error=error.cause)
@@ -90,7 +91,7 @@ def read_summary(path: Path) -> FileSummary:
     newest = max((time for state in states if (time := state.newest_at or state.started_at)), default=None)
     more = len(benchmarks) - _MOST_BENCHMARKS
     return FileSummary(
-        len(states),
+        n_runs,
         ", ".join([*benchmarks[:_MOST_BENCHMARKS], *([f"{more:,} more"] if more > 0 else [])]),
         answers,
         f"{newest:%Y-%m-%d %H:%M}" if newest else "",

@@ -85,6 +85,13 @@ def test_paragraphs_say_which_how_sure_why_and_what_next(store: Store) -> None:
     assert over.endswith("The lead over every other run is decided on none.") and "c leads" in over
 
 
+def test_without_intervals_the_paragraphs_are_shorter(store: Store) -> None:
+    _three(store)
+    rows, notes = decide(store, without_intervals=True)
+    assert "low" not in rows[0] and any("would decide it against b." in note for note in notes)
+    assert 'id="decisions"' in "".join(pieces(store, ReportQuery(without_intervals=True)))
+
+
 def test_all_decided_asks_for_nothing(store: Store) -> None:
     base = random_scores(1)
     run(store, "a", {"qasper": base})
@@ -138,7 +145,9 @@ def test_many_runs_are_compared_with_the_leader(store: Store) -> None:
     (leader,) = {row["leader"] for row in rows}
     other = {row["run_b"]: row for row in read_report(store, "comparison", ReportQuery(baseline=leader)).dicts()
              if row["level"] == "benchmark"}  # fmt: skip
-    assert {row["rival"]: -row["lead"] for row in rows} == {name: row["difference"] for name, row in other.items()}
+    assert {row["rival"]: -row["lead"] for row in rows} == pytest.approx(
+        {name: row["difference"] for name, row in other.items()}
+    )
     assert len(rows) == 7 and len(sheet(REPORTS["decision"], read_report(store, "decision")).rows) == 5
     assert "2 more rivals: JSON and csv have all." in notes
 

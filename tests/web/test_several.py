@@ -65,7 +65,7 @@ def test_files_of_a_folder_are_listed_and_opened(folder: Path) -> None:
     rows = _rows(start)
     names = {str(Path(name).relative_to(folder)): row for name, row in rows.items()}
     assert names.keys() == {"a.duckdb", "damaged.duckdb", "foreign.duckdb", "shards/0000.duckdb"}
-    assert re.fullmatch(r"3\|longbench\|24\|[\d-]{10} [\d:]{5}\|done", names["a.duckdb"])
+    assert re.fullmatch(r"2\|longbench\|24\|[\d-]{10} [\d:]{5}\|done", names["a.duckdb"])
     assert names["shards/0000.duckdb"].startswith("1|longbench|1|")
     assert "not a results file" in names["foreign.duckdb"] or "foreign.duckdb" in names["foreign.duckdb"]
     links = _links(client, start, "/file/")

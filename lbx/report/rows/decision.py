@@ -106,10 +106,11 @@ def _numbers(pair: ComparisonRow, leader: str, margin: float) -> dict[str, Any]:
         low, high = (None if end is None else -end for end in (high, low))
         first, *rest = text.split(",", 1)
         text = ",".join([_TURNED.get(first, first), *rest])
+    lead = round(sign * interval.value, 15) + 0.0  # never -0.0
     noun = cluster_noun(pair) if pair.first.estimate.clustered else "sample"
     needed = needed_clusters(pair, margin) if text.startswith("undecided") else None
     return {
-        "n": interval.n, "score": score, "rival_score": rival_score, "lead": sign * interval.value,
+        "n": interval.n, "score": score, "rival_score": rival_score, "lead": lead,
         **interval_columns(interval, noun), "low": low, "high": high, "p": estimate.p,
         "p_holm": pair.p_holm, "test": estimate.test,
         "spread": None if interval.se is None else interval.se * math.sqrt(interval.clusters),
@@ -134,12 +135,22 @@ Sentence = Sequence[str | RunName]
 def paragraphs(rows: Sequence[Row]) -> Iterator[Sentence]:
     """Yield a paragraph for each benchmark, and one for all if there are several."""
     benchmarks: dict[str, list[Row]] = {}
+    refused: dict[str, Row] = {}
     for row in rows:
-        benchmarks.setdefault(row["benchmark"], []).append(row)
+        if row["verdict"] == NOT_COMPARED:
+            refused.setdefault(row["benchmark"], row)
+        elif None not in (row["lead"], row["score"]):  # which are no numbers if a foreign tool wrote the scores
+            benchmarks.setdefault(row["benchmark"], []).append(row)
     if len(benchmarks) > 1:
         yield _over_all(benchmarks)
     for benchmark, group in benchmarks.items():
         yield [*_which(benchmark, group), *_how_sure(group), *_why_not_surer(group), *_what_next(group)]
+    for benchmark, row in refused.items():
+        if benchmark not in benchmarks:
+            yield [
+                f"{benchmark}: ", _name(row, "leader"), " comes first, but is not compared with ", _name(row, "rival"),
+                f": {row['caution']}.",
+            ]  # fmt: skip
 
 
 def _name(row: Row, of: str) -> RunName:
@@ -161,14 +172,13 @@ def _over_all(benchmarks: Mapping[str, Sequence[Row]]) -> Sentence:
 
 
 def _which(benchmark: str, rows: Sequence[Row]) -> Sentence:
-    first = next((row for row in rows if row["score"] is not None), rows[0])
-    score = "" if first["score"] is None else f" with {100 * first['score']:.1f}"
-    return [f"{benchmark}: ", _name(first, "leader"), f" comes first{score}."]
+    first = rows[0]
+    return [f"{benchmark}: ", _name(first, "leader"), f" comes first with {100 * first['score']:.1f}."]
 
 
 def _how_sure(rows: Sequence[Row]) -> Iterator[str | RunName]:
     better = [row for row in rows if _is_better(row)]
-    unsure = [row for row in rows if not _is_better(row) and row["verdict"] != NOT_COMPARED]
+    unsure = [row for row in rows if not _is_better(row)]
     for group, begin, end in ((better, " Better than ", ""), (unsure, " Not surely better than ", "")):
         if group:
             yield begin
@@ -187,11 +197,15 @@ def _closest(rows: Sequence[Row]) -> Row | None:
     return max(undecided, key=lambda row: row["needed_clusters"] or math.inf, default=None)
 
 
+def _sample_noun(row: Row) -> str:
+    return "sample" if row.get("cluster_by") == "question" else "question"
+
+
 def _why_not_surer(rows: Sequence[Row]) -> Iterator[str | RunName]:
     if row := _closest(rows):
-        noun = row["cluster_by"] or "document"
-        where = format_count(row["n"], "question")
-        if row["clusters"] != row["n"]:
+        noun = row.get("cluster_by") or "document"
+        where = format_count(row["n"], _sample_noun(row))
+        if (row.get("clusters") or row["n"]) != row["n"]:  # unknown without intervals
             where += f" on {format_count(row['clusters'], noun)}"
         yield f" Why not surer: {where}"
         if row["spread"] is not None:
@@ -199,26 +213,27 @@ def _why_not_surer(rows: Sequence[Row]) -> Iterator[str | RunName]:
         if row["detectable"] is not None:
             yield f"; a difference of {100 * row['detectable']:.1f} points would be found in four of five cases"
         yield "."
-    for caution in dict.fromkeys(row["caution"] for row in rows if row["caution"] and row["verdict"] != NOT_COMPARED):
+    for caution in dict.fromkeys(row["caution"] for row in rows if row["caution"]):
         yield f" Besides the model: {caution}."
 
 
 def _what_next(rows: Sequence[Row]) -> Iterator[str | RunName]:
     row = _closest(rows)
     if row and row["needed_clusters"]:
-        noun = row["cluster_by"] or "document"
+        noun = row.get("cluster_by") or "document"
         needed, questions = row["needed_clusters"], row["needed_samples"]
-        text = format_count(questions, "question")
-        if row["clusters"] != row["n"]:
+        text = format_count(questions, _sample_noun(row))
+        clusters = row.get("clusters") or row["n"]
+        if clusters != row["n"]:
             text = f"{format_count(needed, noun)} ({text})"
         yield f" Next: about {text} in all would decide it against "
         yield _name(row, "rival")
-        yield f", about {round_up(needed - row['clusters']):,} more than now."
+        yield f", about {round_up(needed - clusters):,} more than now." if "clusters" in row else "."
         if row["bundle_samples"] and row["bundle_samples"] > row["n"]:
-            yield f" The bundle has {format_count(row['bundle_samples'], 'question')}."
+            yield f" The bundle has {format_count(row['bundle_samples'], _sample_noun(row))}."
     elif row:
         yield f" Next: {str(row['verdict']).removeprefix('undecided: ')}, so no number of questions can be planned; "
-        yield f"ask about other {row['cluster_by'] or 'document'}s."
+        yield f"ask about other {row.get('cluster_by') or 'document'}s."
     elif rows and all(map(_is_better, rows)):
         yield " No further question is needed."
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from lbx.opinions.numbers import estimate as opinion_estimate
+from lbx.opinions.aggregation import estimate as opinion_estimate
 from lbx.statistics.agreement import alpha
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate, Stratum, interval

@@ -49,10 +49,10 @@ from bench.inputs import (
     write_cards,
 )
 from lbx.backends.hf.tokenizer import HfTokenizer
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Request
 from lbx.engine.prefix import PrefixPlan, plan_prefixes
-from lbx.engine.sampling import find_end_tokens
+from lbx.engine.sampling_settings import find_end_tokens
 
 BACKENDS = ("hf", "llamacpp")
 TASKS = ("quality", "tpo", "coursera")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.contest import REPOSITORY
 from lbx.backends.cards import OPTIONS
-from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.records import Request, Sample, Sampling
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.tasks import KINDS

@@ -12,7 +12,7 @@ from lbx.results.scoring.aggregation import aggregate_scores
 _BENCHMARK = "longbench"
 TASKS = ("qasper", "hotpotqa", "2wikimqa", "musique", "multifieldqa_en")
 FEW_RUNS = 36
-_METRIC = longbench_tasks.METRICS[longbench_tasks.kind_of(TASKS[0]).metric][0]
+_METRIC = longbench_tasks.METRICS[longbench_tasks.rules_of(TASKS[0]).metric][0]
 _SAMPLES = """
     INSERT OR IGNORE INTO samples BY NAME
     SELECT 'longbench' AS benchmark, $1 AS task, printf('%07d', n) AS sample_id, 'en' AS language,

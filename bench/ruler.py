@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from lbx.backends.cards import Chat
 from lbx.backends.tokenizer_loading import hash_tokenizer, open_tokenizer
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.benchmarks.ruler.needles import read_essays
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.sentences import PARAMETERS_FILE

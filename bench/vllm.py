@@ -32,7 +32,7 @@ from bench.inputs import link_tree, write_cards
 from bench.vllm_server import PYTHON
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.units import format_count
-from lbx.engine.sampling import find_end_tokens
+from lbx.engine.sampling_settings import find_end_tokens
 
 QUESTION_TOKENS = 60
 VOCABULARY = 40_000

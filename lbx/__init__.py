@@ -8,8 +8,8 @@ For notebooks and scripts:
     with lbx.open_results("results.duckdb") as results:
         print(results.report("leaderboard"))
 
-Everything raises ``LbxError``: cause, fix, next command. What is worth knowing on the way is logged under the name
-"lbx" (``logging``). Nothing heavy is imported before it is needed.
+Everything raises ``LbxError``: cause, fix, next command. Progress and warnings are logged under the name
+"lbx" (``logging``). Large libraries are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from lbx.base.version import __version__ as __version__
 if TYPE_CHECKING:
     from lbx import bundle as bundle
     from lbx.base.errors import LbxError as LbxError
-    from lbx.base.listening import Listener as Listener
+    from lbx.base.listener import Listener as Listener
     from lbx.bundle import unpack as unpack
     from lbx.bundle import verify as verify
     from lbx.options.run_spec import RunSpec as RunSpec
     from lbx.report.notebook import open_results as open_results
-    from lbx.results.whole.changes import score as score
+    from lbx.results.whole.run_changes import score as score
     from lbx.running.execution import run as run
     from lbx.running.plan import plan as plan
 
 _WHERE = {
     "LbxError": "lbx.base.errors",
-    "Listener": "lbx.base.listening",
+    "Listener": "lbx.base.listener",
     "RunSpec": "lbx.options.run_spec",
     "open_results": "lbx.report.notebook",
     "plan": "lbx.running.plan",
     "run": "lbx.running.execution",
-    "score": "lbx.results.whole.changes",
+    "score": "lbx.results.whole.run_changes",
     "unpack": "lbx.bundle",
     "verify": "lbx.bundle",
 }

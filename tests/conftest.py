@@ -15,8 +15,8 @@ from pathlib import Path
 import huggingface_hub.constants  # noqa: F401  # reads HF_HUB_OFFLINE once, which commands in this process set
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import FetchError
-from lbx.base.layout import Bundle
 from tests import profiles, promises
 from tests.ruler_sources import make_bundle, tokenizer_folder
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks.judge import Round
-from lbx.benchmarks.longbench.tasks import METRICS, TASKS, kind_of
+from lbx.benchmarks.longbench.tasks import METRICS, TASKS, rules_of
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.tasks import TASKS as RULER_TASKS
 from lbx.benchmarks.ruler.tasks import task_name
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.file.sessions import store_sessions
@@ -275,7 +275,7 @@ def _draw_score(question: Sample, share: float, rng: random.Random) -> tuple[flo
     """Return a score and an answer that looks like it."""
     reference = question.references[0]
     exact = question.benchmark in ("needle", "ruler", "longbench_v2") or (
-        question.benchmark == "longbench" and kind_of(question.task).metric in ("classification", "retrieval", "count")
+        question.benchmark == "longbench" and rules_of(question.task).metric in ("classification", "retrieval", "count")
     )
     score = float(rng.random() < share) if exact else round(min(1.0, max(0.0, rng.gauss(share, 0.22))), 3)
     wrong = _text(f"{rng.random()}", rng.choice((5, 9, 30, 70)), question.language)
@@ -290,7 +290,7 @@ def _draw_score(question: Sample, share: float, rng: random.Random) -> tuple[flo
 
 def _metrics(question: Sample) -> tuple[str, ...]:
     if question.benchmark == "longbench":
-        return METRICS[kind_of(question.task).metric]
+        return METRICS[rules_of(question.task).metric]
     if question.benchmark == "longbench_v2":
         return ("accuracy", "compensated", "empty")
     if question.benchmark == "leval":

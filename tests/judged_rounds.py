@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import JudgeBenchmark, Round
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.scoring.aggregation import aggregate_scores

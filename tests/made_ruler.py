@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 

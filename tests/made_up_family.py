@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import number_column
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
 from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.benchmarks import registry
@@ -25,7 +25,7 @@ from lbx.benchmarks.base.paper_tables import (
     Boards,
     LineChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     TableCell,
     best_of,
 )
@@ -67,7 +67,7 @@ class Colours(Benchmark):
             )
         }
     )
-    published_scores = PublishedScores(
+    published_scores = PublishedScoreFormat(
         columns=("hot",),
         scores_of_row=lambda row: [(row["model"], task_number("warm"), row["hot"])],
         several_rows=False,

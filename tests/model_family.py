@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.number import Number
 from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task, Truncation
 from lbx.benchmarks.base.aggregates import task_score
-from lbx.benchmarks.base.benchmark import AskedModel, AskingProtocol, Benchmark, TaskCatalogue, no_model_error
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, TaskCatalogue, UnloadedModel, no_model_error
 from lbx.benchmarks.own.benchmark import CustomFormat
 from lbx.options.asking import PLAIN, Mode
 
@@ -35,10 +35,10 @@ class Words(Benchmark):
     protocol = AskingProtocol(modes=frozenset({"template"}))
     predictions = CustomFormat(NAME, catalogue.names)
 
-    def __init__(self, model: AskedModel | None = None, template: str = "") -> None:
+    def __init__(self, model: UnloadedModel | None = None, template: str = "") -> None:
         self._model, self._template = model, template
 
-    def for_model(self, model: AskedModel, mode: Mode) -> Words:
+    def for_model(self, model: UnloadedModel, mode: Mode) -> Words:
         return Words(model, mode.template)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:

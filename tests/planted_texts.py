@@ -10,10 +10,10 @@ from typing import Any
 from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.whole.changes import score_with
+from lbx.results.whole.run_changes import score_with
 from tests.gallery_files import MODELS, Sizes, results_file
 from tests.judged_rounds import Said, add_judge, both_orders
 

@@ -14,7 +14,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "tests/metrics/test_metrics_against_packages.py",
         "tests/metrics/test_chinese.py",
         "tests/benchmarks/test_any_family.py",
-        "tests/benchmarks/test_files.py",
+        "tests/benchmarks/test_data_files.py",
         "tests/benchmarks/test_graphwalks.py",
         "tests/benchmarks/test_judging.py",
         "tests/benchmarks/test_leval.py",

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from bench.inputs import link_tree
+from lbx.base.bundle_folder import BUNDLE_JSON, FILES, TAG_MANIFEST, Bundle
 from lbx.base.errors import FetchError
-from lbx.base.layout import BUNDLE_JSON, FILES, TAG_MANIFEST, Bundle
 
 WORD_LISTS = {
     "2.2.0": "65fc665f1f5590e98f6d9259414ea036bf1b6dd83e51aa6ba44473c99ca92da1",

@@ -54,7 +54,7 @@ class Watching(lbx.Listener):
         self.fractions: list[float] = []
         self.threads: set[str] = set()
 
-    def on_progress(self, progress: lbx.base.listening.RunProgress) -> None:  # type: ignore[name-defined]
+    def on_progress(self, progress: lbx.base.listener.RunProgress) -> None:  # type: ignore[name-defined]
         self.fractions.append(progress.fraction)
         self.threads.add(threading.current_thread().name)
 

@@ -311,6 +311,15 @@ def test_names_and_files_for_contributors_exist(page: str) -> None:
         assert re.search(rf"^(?:class |def )?{name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), (name, path)
 
 
+def test_the_table_where_to_look_names_definitions() -> None:
+    section = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("## Where to look")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| .+ \| `([\w/]+\.py)` \| `(\w+)` \|$", section, re.MULTILINE)
+    assert len(rows) == len(section.split("|---|---|---|\n")[1].strip().splitlines()) >= 30
+    for module, name in rows:
+        source = (ROOT / module).read_text("utf-8")
+        assert re.search(rf"^(?:{name} = | *(?:def|class) {name}\b)", source, re.MULTILINE), (module, name)
+
+
 def _tree(section: str) -> set[str]:
     return set(re.findall(r"^([\w./]+)  ", section.split("```")[1], re.MULTILINE))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, repo_folder
+from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, repo_folder
 from lbx.benchmarks.longbench.benchmark import NEW_TOKENS, PROMPTS, REPO
 from tests.official.calls import ANSWER, Call, Script, ScriptError, record
 from tests.official.differences import MEANT

@@ -39,7 +39,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "backends/llama/library.py": {"llama_model_load_from_file": "check_gguf has opened every part before"},
     "backends/llama/tokenizer.py": {"NamedTemporaryFile": "made anew under a name that nobody knows before"},
-    "benchmarks/base/files.py": {"ZipFile": "on a file of open_input", "open": "a member of such a zip"},
+    "benchmarks/base/data_files.py": {"ZipFile": "on a file of open_input", "open": "a member of such a zip"},
     "bundle/names.py": {"ZipFile": "on a file that is open"},
     "bundle/making/fetch.py": {"fdopen": "a descriptor of open_or_create"},
     "bundle/making/recipe.py": {"open": "tarfile, on a file of open_input"},

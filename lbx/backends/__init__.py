@@ -14,7 +14,7 @@ from lbx.backends.weights import refuse_embedding, resolve_embedder, resolve_mod
 from lbx.engine.model import Backend, BackendInfo
 
 if TYPE_CHECKING:
-    from lbx.base.layout import Bundle
+    from lbx.base.bundle_folder import Bundle
 
 __all__ = [
     "KINDS",

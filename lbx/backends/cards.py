@@ -44,14 +44,14 @@ from lbx.backends.headers import DeclaredWindow
 from lbx.backends.hf.options import HfOptions, SentenceTransformersOptions
 from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.backends.options import BackendOptions, ScriptedOptions
+from lbx.base.bundle_folder import FILES, HUB, Bundle
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import expand_user, read_input
-from lbx.base.layout import FILES, HUB, Bundle
 from lbx.base.limits import CONTEXT_TOKENS, SET_CONTEXT_TOKENS, TABLE_BYTES
 from lbx.base.records import Sampling, sha256_text
 from lbx.base.tables import check_table, from_table, read_table, suggest_names
 from lbx.base.visible import as_command
-from lbx.engine.sampling import RANGES, find_out_of_range
+from lbx.engine.sampling_settings import RANGES, find_out_of_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -503,7 +503,10 @@ _MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 
 
 def paths_by_name(bundle: Bundle | None = None) -> dict[str, Path]:
-    """Return {name for ``--model``: card, file or folder} of models/, the bundle's folder (or ".") and the bundle."""
+    """Find the models that ``--model`` accepts by name, as {name: path of the card, file or folder}.
+
+    They are in models/, in the bundle's folder (or the working folder), and in the bundle.
+    """
     folder = bundle.root.parent if bundle is not None else Path()
     paths = dict(_in_folder(CARDS, cards_only=False)) | dict(_in_folder(folder, cards_only=True))
     return paths | dict(_in_bundle(bundle)) if bundle is not None else paths

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lbx.base.layout import Bundle
+    from lbx.base.bundle_folder import Bundle
 
     Vectors = NDArray[np.float32]
 

@@ -282,7 +282,7 @@ def gguf_tensors(path: Path) -> list[GgufTensor] | None:
 
 
 def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
-    """Header of a .gguf file as a file without tensors, in which the tokens in ``names`` get other texts.
+    """Header of a .gguf file as a file without tensors, with other texts for the tokens in ``names``.
 
     Raises:
         OSError, ValueError, struct.error: the header cannot be read.

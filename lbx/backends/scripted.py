@@ -29,9 +29,10 @@ from lbx.base.inputs import LARGE, read_input
 from lbx.base.records import Completion, Request, replace_surrogates
 from lbx.base.tables import check_keys, check_type, from_table
 from lbx.base.version import __version__
-from lbx.engine.decoding import Decoding, check_fits
+from lbx.engine.decoding import Decoding
 from lbx.engine.model import BackendInfo, CompletionResult
 from lbx.engine.reasoning import choose_marks, encode_separately
+from lbx.engine.token_budget import check_fits
 
 WINDOW = 1_000_000
 _LONGEST_S = 86_400

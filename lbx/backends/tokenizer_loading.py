@@ -17,12 +17,12 @@ from lbx.backends.cards import NO_WEIGHTS, Chat, ModelCard, missing_library_erro
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer
 from lbx.backends.headers import DeclaredWindow, declared_window, gguf_tokenizer_sha256
-from lbx.backends.hf.files import refuse_unsafe_files
+from lbx.backends.hf.folder_checks import refuse_unsafe_files
 from lbx.backends.hf.library import (
     prepare_environment,
     refuse_without_tokenizer,
     set_verbosity,
-    show_warnings_if,
+    show_warnings,
     vocabulary_files,
 )
 from lbx.backends.hf.options import HfOptions
@@ -35,9 +35,9 @@ from lbx.backends.llama.tokenizer import own_chat_template as template_of_gguf
 from lbx.backends.options import ScriptedOptions
 from lbx.backends.scripted import ByteTokenizer
 from lbx.backends.weights import weights_path
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.base.inputs import read_input
-from lbx.base.layout import Bundle
 from lbx.base.limits import TOKENIZER_BYTES
 from lbx.base.records import Request, sha256_text
 from lbx.engine.model import Backend, BackendInfo
@@ -161,7 +161,7 @@ def _from_folder(folder: Path, chat: Chat, *, own_template: bool, debug: bool) -
     import transformers
 
     set_verbosity(transformers, debug)
-    with show_warnings_if(debug):
+    with show_warnings(debug):
         raw = read_tokenizer(transformers, folder)
     found = own_chat_template(raw, folder) if own_template else OwnTemplate()
     return HfTokenizer(raw, chat.choose_template(found.source) if own_template else None, chat.reasoning, found.names)

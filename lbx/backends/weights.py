@@ -42,9 +42,9 @@ from lbx.backends.headers import declared_window, tensor_table
 from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.llama.formats import check_gguf, format_title
 from lbx.backends.options import MOST_THREADS
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BackendError, LbxError, UsageError
 from lbx.base.inputs import expand_user, open_input
-from lbx.base.layout import Bundle
 from lbx.base.phases import phases
 from lbx.base.tables import suggest_names
 from lbx.base.visible import as_command

@@ -23,7 +23,7 @@ class Column:
         optional: omit the column if it is empty in all rows.
         interval: whether an interval in the columns ``low``, ``high`` and ``method`` is shown with the score.
         interval_prefix: prefix of the names of those three columns, for rows with several intervals.
-        digits_of: prefix of the interval columns that determine the number of digits of a percentage.
+        decimals: largest number of decimals of a percentage: 2 for official numbers, and for differences that matter.
         missing: text shown for NULL.
         unknown: NULL means unknown, e.g. for imported answers: a column unknown in all rows is omitted and listed in a
             note below the table.
@@ -41,7 +41,7 @@ class Column:
     optional: bool = False
     interval: bool = False
     interval_prefix: str = ""
-    digits_of: str | None = None
+    decimals: int = 1
     missing: str = "-"
     unknown: bool = False
     caution: str = ""
@@ -52,4 +52,6 @@ class Column:
 
 def number_column(name: str, heading: str, kind: str = "number", *, interval: bool = True, **options: Any) -> Column:
     """Create a numeric column of a board, by default with interval columns prefixed by ``name``."""
-    return Column(name, heading, kind, interval=interval, interval_prefix=f"{name}_" if interval else "", **options)
+    return Column(
+        name, heading, kind, decimals=2, interval=interval, interval_prefix=f"{name}_" if interval else "", **options
+    )

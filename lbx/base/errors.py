@@ -29,6 +29,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from lbx.base.exit_codes import ExitCode
+
 
 class LbxError(Exception):
     """Base class of the errors that lbx raises deliberately.
@@ -39,7 +41,7 @@ class LbxError(Exception):
         command: the next command to type, from ``lbx.base.visible.as_command``, or "".
     """
 
-    exit_code = 1
+    exit_code = ExitCode.FAILED
 
     def __init__(self, cause: str, *, fix: str = "", command: str = "") -> None:
         super().__init__(cause)
@@ -69,7 +71,7 @@ def _rebuild_error(error_class: type[LbxError], arguments: tuple[object, ...], s
 class UsageError(LbxError):
     """The command line, a recipe or a model card is wrong."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class BundleError(LbxError):
@@ -147,7 +149,7 @@ class NoLocksError(StoreError):
 class InterruptedByUserError(LbxError):
     """Stopped by a signal. Everything finished is safe, and the same command continues the work."""
 
-    def __init__(self, cause: str, *, exit_code: int = 130) -> None:
+    def __init__(self, cause: str, *, exit_code: ExitCode = ExitCode.INTERRUPTED) -> None:
         super().__init__(cause, fix="Run the same command again to continue.")
         self.exit_code = exit_code
 

@@ -113,7 +113,7 @@ def check_table(
 
 
 def check_type(value: object, expected_type: type[T], location: str) -> T:
-    """Return a value whose type is checked. An int is converted to an expected float, but a bool is no int."""
+    """Check the type of a value and return it. An int is converted to an expected float, but a bool is no int."""
     if expected_type is float and type(value) is int and abs(value) < 1 << 1023:  # larger numbers may overflow a float
         return expected_type(value)  # type: ignore[call-arg]
     if type(value) is not expected_type:

@@ -38,8 +38,6 @@ _PERHAPS = re.compile(f"[{_ALWAYS}\u200c\u200d\u180b-\u180d\ufe00-\ufe0f\U000e01
 """All characters that ``_HIDDEN`` can match, as a single class: ten times as fast to search for."""
 
 _BREAKS = re.compile("[\t\n]")
-_FORMULA = re.compile(r"\t|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
-"""Allows leading white space, because spreadsheets skip it before a formula."""
 
 
 def visible(text: str) -> str:
@@ -54,20 +52,6 @@ def one_line(text: str) -> str:
     if text.isascii() and text.isprintable():  # fast path for nearly all cells of a table
         return text
     return _BREAKS.sub(_as_escape, visible(text))
-
-
-def spreadsheet_cell(text: str) -> str:
-    """Escape a text like ``visible``, and prefix possible spreadsheet formulas, except numbers, with an apostrophe."""
-    escaped = visible(text)
-    return f"'{escaped}" if _FORMULA.match(escaped) and not _is_number(escaped) else escaped
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def escape_json(text: str) -> str:

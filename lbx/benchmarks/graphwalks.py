@@ -24,8 +24,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column, number_column
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
 from lbx.base.records import (
     Chunk,
@@ -39,7 +39,7 @@ from lbx.base.records import (
 )
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, TaskCatalogue, with_unique_ids
-from lbx.benchmarks.base.files import DataRow, cached_by_mtime, damaged_file_error
+from lbx.benchmarks.base.data_files import DataRow, cached_by_mtime, damaged_file_error
 from lbx.benchmarks.base.paper_tables import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
 from lbx.benchmarks.base.sources import DataSource, Parquet
 from lbx.options.asking import PLAIN, Mode

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError
-from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import (
     JUDGE,

@@ -38,9 +38,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column, number_column
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number
 from lbx.base.records import (
     Chunk,
@@ -54,7 +54,7 @@ from lbx.base.records import (
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.aggregates import ScoredRows, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
-from lbx.benchmarks.base.files import DataRow, read_text
+from lbx.benchmarks.base.data_files import DataRow, read_text
 from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
@@ -65,7 +65,7 @@ from lbx.benchmarks.base.paper_tables import (
     CsvRow,
     ModelDotChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     TableCell,
     best_of,
     first_value,
@@ -99,7 +99,7 @@ def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
 
 
 # Files of published scores have a row for each model: benchmark,model,overall,easy,hard,short,medium,long
-PUBLISHED = PublishedScores(
+PUBLISHED = PublishedScoreFormat(
     columns=tuple(NUMBERS),
     scores_of_row=_scores_of_row,
     several_rows=False,
@@ -124,9 +124,9 @@ PAPER = Paper(
 
 
 _ATTRIBUTES: Mapping[str, Callable[[BoardEntry], object]] = {
-    "params": lambda entry: entry.describe("params"),
-    "context": lambda entry: entry.describe("context") or entry.window,
-    "date": lambda entry: entry.describe("date"),
+    "params": lambda entry: entry.fact("params"),
+    "context": lambda entry: entry.fact("context") or entry.window,
+    "date": lambda entry: entry.fact("date"),
 }
 
 
@@ -138,7 +138,7 @@ def _overall(row: BoardRow) -> float | None:
 BOARDS = Boards(
     {
         "board_longbench_v2": Board(
-            "LongBench v2: leaderboard (accuracy in percent, plain and with CoT; by Overall with CoT)",
+            "LongBench v2: leaderboard (accuracy in percent, plain and with CoT)",
             (
                 MODE,
                 *(
@@ -290,7 +290,7 @@ class LongBenchV2Format(PredictionFormat):
         return row
 
     def omission_reason(self, answer: AnswerToExport) -> str:
-        """Omit empty outputs, too, which pred.py drops. (An answer that is all reasoning is exported, and wrong.)"""
+        """Reason to omit an answer: also an empty output, as in pred.py, unless the answer is all reasoning."""
         empty = not answer.output and answer.reasoning is None
         return PredictionFormat.omission_reason(self, answer) or ("empty answers" if empty else "")
 

@@ -32,8 +32,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column, number_column
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
 from lbx.base.records import (
     Chunk,
@@ -47,7 +47,7 @@ from lbx.base.records import (
 from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, ScoringRules, TaskCatalogue
-from lbx.benchmarks.base.files import DataRow, damaged_file_error, zip_members
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error, zip_members
 from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
@@ -58,7 +58,7 @@ from lbx.benchmarks.base.paper_tables import (
     HeatMap,
     LineChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     TableCell,
 )
 from lbx.benchmarks.base.prediction_lines import (
@@ -144,7 +144,7 @@ def split_task(task: str) -> tuple[str, str]:
     return dataset, level
 
 
-def kind_of(task: str) -> DatasetRules:
+def rules_of(task: str) -> DatasetRules:
     return DATASETS[split_task(task)[0]]
 
 
@@ -166,7 +166,7 @@ def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
 
 
 # Files of published scores have a row for each dataset and level: benchmark,model,dataset,level,score_percent
-PUBLISHED = PublishedScores(("dataset", "level", "score_percent"), _scores_of_row)
+PUBLISHED = PublishedScoreFormat(("dataset", "level", "score_percent"), _scores_of_row)
 
 
 def _table_cell(key: NumberKey) -> TableCell | None:
@@ -261,7 +261,7 @@ class LVEvalFormat(PredictionFormat):
         return [self._prediction(task, number, line) for number, line in enumerate(lines)]
 
     def _prediction(self, task: str, number: int, line: PredictionLine) -> Prediction:
-        kind = kind_of(task)
+        kind = rules_of(task)
         keywords = line.values.get("gold_ans")
         if kind.metric == "keyword_f1" and keywords and not isinstance(keywords, str):
             raise prediction_file_error(
@@ -287,7 +287,7 @@ class LVEvalFormat(PredictionFormat):
         return sample.question, sample.references
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
-        """Accept rows without the question, as in some files, because evaluation.py never reads it."""
+        """Whether a row lacks the question, which evaluation.py never reads, as in some files."""
         mine = prediction.sample
         if mine is None or mine.question or mine.references != sample.references:
             return False
@@ -354,7 +354,7 @@ class LVEval(Benchmark):
         with ThreadPoolExecutor(usable_cpu_count()) as pool:
             counts = list(pool.map(lambda source: source.count(), sources.values()))
         return [
-            Task(self.name, task, METRICS[kind_of(task).metric], count, kind_of(task).language)
+            Task(self.name, task, METRICS[rules_of(task).metric], count, rules_of(task).language)
             for task, count in zip(sources, counts, strict=True)
         ]
 
@@ -398,7 +398,7 @@ class LVEval(Benchmark):
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """References and keywords. dureader's references are people's summaries, which do not occur in documents."""
-        if kind_of(sample.task).metric == "rouge_l":
+        if rules_of(sample.task).metric == "rouge_l":
             return ()
         keywords = sample.meta.get("answer_keywords")
         texts = (*sample.references, keywords if isinstance(keywords, str) else "")
@@ -406,7 +406,7 @@ class LVEval(Benchmark):
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """Score an output by the first reference: the official metric and further metrics, 0 without references."""
-        kind = kind_of(sample.task)
+        kind = rules_of(sample.task)
         if sample.meta.get("fault") or not sample.references:
             return [Score(metric, 0.0, error=sample.meta.get("fault")) for metric in METRICS[kind.metric]]
         reference = sample.references[0]
@@ -429,12 +429,12 @@ class LVEval(Benchmark):
         ]
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """Question of a sample, which recurs at five lengths, each time on another document."""
+        """Name of a sample's cluster: the question, which recurs at five lengths, each time on another document."""
         return sample.question
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Aggregate a task into evaluation.py's number (100 x mean, two decimals by ``round``), and other metrics."""
-        headline, *other_metrics = METRICS[kind_of(task).metric]
+        headline, *other_metrics = METRICS[rules_of(task).metric]
         other_scores = (score for metric in other_metrics for score in task_score(metric, rows, metric, None))
         return [*task_score(headline, rows, headline, 2), *other_scores]
 
@@ -449,7 +449,7 @@ class LVEval(Benchmark):
         for level in LEVELS:
             groups.append(_group(scores, "length", level, [f"{dataset}_{level}" for dataset in DATASETS]))
         for category in (SINGLE_HOP, MULTI_HOP):
-            members = [task for task in TASKS if kind_of(task).category == category]
+            members = [task for task in TASKS if rules_of(task).category == category]
             groups.append(_group(scores, "category", category, members, is_published=False))
         for dataset in DATASETS:
             groups.append(_group(scores, "dataset", dataset, [f"{dataset}_{level}" for level in LEVELS]))
@@ -483,7 +483,7 @@ def _data(bundle: Bundle, task: str) -> RowSource | None:
 
 
 def _sample(task: str, row: DataRow, number: int) -> Sample:
-    kind = kind_of(task)
+    kind = rules_of(task)
     references, fault = parse_references(row.get("answers", list))
     meta: dict[str, Any] = {"category": kind.category}
     if row.values.get("answer_keywords"):

@@ -31,8 +31,8 @@ from typing import Any
 
 from cydifflib import SequenceMatcher  # type: ignore[import-untyped]
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column, number_column
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
 from lbx.base.records import (
     Chunk,
@@ -46,7 +46,7 @@ from lbx.base.records import (
 )
 from lbx.benchmarks.base.aggregates import Average, ScoredRows, numbers_by_task, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, TaskCatalogue, with_unique_ids
-from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error
 from lbx.benchmarks.base.paper_tables import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
 from lbx.benchmarks.base.sources import DataSource, Parquet
 from lbx.options.asking import PLAIN, Mode

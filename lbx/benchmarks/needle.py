@@ -26,8 +26,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import (
     Chunk,
@@ -68,7 +68,7 @@ class Language:
     Attributes:
         unit: unit of a document's length, "words" or "characters".
         joiner: separator of two sentences.
-        templates: haystack sentences with slots, each of which names a list in ``words``.
+        templates: haystack sentences with slots, which each name a list in ``words``.
         words: {slot: words}.
         keys: keys of needles.
         lead: template of a needle sentence up to the value, with {key}. A prompt ends in it, for the model to complete.

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from lbx.bundle.making.pack import CreateResult as CreateResult
     from lbx.bundle.making.pack import create as create
     from lbx.bundle.making.pack import survey as survey
-    from lbx.bundle.receiving.check import VerifyReport as VerifyReport
-    from lbx.bundle.receiving.check import check_unchanged as check_unchanged
-    from lbx.bundle.receiving.check import verify as verify
-    from lbx.bundle.receiving.check import verify_folder as verify_folder
-    from lbx.bundle.receiving.extract import UnpackResult as UnpackResult
-    from lbx.bundle.receiving.extract import unpack as unpack
+    from lbx.bundle.receiving.unpacking import UnpackResult as UnpackResult
+    from lbx.bundle.receiving.unpacking import unpack as unpack
+    from lbx.bundle.receiving.verification import VerifyReport as VerifyReport
+    from lbx.bundle.receiving.verification import check_unchanged as check_unchanged
+    from lbx.bundle.receiving.verification import verify as verify
+    from lbx.bundle.receiving.verification import verify_folder as verify_folder
     from lbx.bundle.signing.trust import Trust as Trust
     from lbx.bundle.volumes import parse_volume_size as parse_volume_size
 
@@ -35,17 +35,17 @@ _WHERE = {
     "Progress": "disk",
     "Retry": "making.fetch",
     "Trust": "signing.trust",
-    "UnpackResult": "receiving.extract",
-    "VerifyReport": "receiving.check",
+    "UnpackResult": "receiving.unpacking",
+    "VerifyReport": "receiving.verification",
     "BundleInputs": "making.pack",
     "ArchiveFormat": "making.pack",
-    "check_unchanged": "receiving.check",
+    "check_unchanged": "receiving.verification",
     "create": "making.pack",
     "parse_volume_size": "volumes",
     "survey": "making.pack",
-    "unpack": "receiving.extract",
-    "verify": "receiving.check",
-    "verify_folder": "receiving.check",
+    "unpack": "receiving.unpacking",
+    "verify": "receiving.verification",
+    "verify_folder": "receiving.verification",
 }
 __all__ = [*_WHERE]  # noqa: PLE0604
 

@@ -33,7 +33,7 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def require() -> None:
+def require_zstd() -> None:
     """Raise UsageError if zstd is not installed, to fail before any work is done."""
     _zstd()
 

@@ -39,7 +39,7 @@ def first_names(names: Sequence[str]) -> str:
 
 
 def is_bundle_name(name: str) -> bool:
-    """Whether ``name`` is valid as the name of an archive and of its top-level folder."""
+    """Whether ``name`` is valid as the name of an archive and of the top-level folder inside."""
     return _BUNDLE_NAME.fullmatch(name) is not None
 
 
@@ -110,7 +110,7 @@ _CONFIG_LIMIT = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class UnsafeContent:
-    """Unsafe content of a file.
+    """Reason why the content of a file is unsafe.
 
     Attributes:
         reason: why the content is unsafe, as the end of a sentence ("it ...").

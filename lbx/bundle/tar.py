@@ -77,7 +77,7 @@ class ArchiveStream:
 
 
 class SeekableStream:
-    """Stream of a tar in which contents can be skipped without reading them.
+    """Stream of a tar that can skip contents without reading them.
 
     Args:
         read_at: function (offset, size) that returns at most ``size`` bytes, and b"" only at the end.

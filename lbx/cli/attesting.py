@@ -12,6 +12,7 @@ from typing import NoReturn
 import typer
 
 from lbx.base.errors import UsageError
+from lbx.base.exit_codes import ExitCode
 from lbx.base.inputs import ATTESTATION_SUFFIX, is_results_file
 from lbx.base.units import format_count, format_size
 from lbx.base.visible import as_command
@@ -20,7 +21,7 @@ from lbx.bundle.signing.trust import Trust
 from lbx.cli.gap_options import AttestOptions, VerifyOptions
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.receiving import describe_trust, refusals_as_json, signature_line
-from lbx.cli.tables import check_output
+from lbx.cli.table_output import check_output
 from lbx.results import Store
 from lbx.results.attesting.attestation import attest_results, attestation_path
 from lbx.results.attesting.checking import (
@@ -114,7 +115,7 @@ def _check_results(options: VerifyOptions) -> None:
             answer(line)
     if report.result != VERIFIED or report.different_numbers:
         _note_next_command(report, options)
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _report_lines(report: ResultsReport) -> Iterator[str]:

@@ -13,8 +13,9 @@ from lbx.bundle.making.outline import Outline
 from lbx.bundle.making.pack import ArchiveFormat, BundleInputs, CreateResult, create, survey
 from lbx.bundle.volumes import parse_volume_size
 from lbx.cli.gap_options import BundleOptions
-from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
-from lbx.cli.tables import print_table
+from lbx.cli.output import answer, answer_json, note, stderr, stdout
+from lbx.cli.progress import ByteProgress
+from lbx.cli.table_output import print_table
 
 _LINKS = 5
 """Maximum number of links that are listed by name per source."""

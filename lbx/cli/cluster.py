@@ -12,6 +12,7 @@ import typer
 
 from lbx.backends.serving.command import PORT, ServerCommand, local_paths
 from lbx.base.errors import LbxError, UsageError
+from lbx.base.exit_codes import ExitCode
 from lbx.base.outputs import write_file
 from lbx.base.processes import find_tool, python_command
 from lbx.base.units import format_count
@@ -23,8 +24,9 @@ from lbx.cli.cluster_options import (
     SubmitOptions,
 )
 from lbx.cli.exchange_options import MergeOptions
-from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
-from lbx.cli.tables import show_table
+from lbx.cli.output import answer, answer_json, answer_text, note
+from lbx.cli.progress import RunBar
+from lbx.cli.table_output import show_table
 from lbx.cluster import kubernetes
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.cluster.merge import MergeSummary, shard_statuses
@@ -37,7 +39,6 @@ from lbx.results import Table
 from lbx.running.forecast.shards import ShardPlan, read_shards
 from lbx.running.sharding import CountingOptions, forecast_cpu_count, plan_shards, with_threads
 
-_EXIT_GAPS = 3
 _MAX_LISTED = 5
 
 
@@ -301,7 +302,7 @@ def merge_files(options: MergeOptions) -> None:
     merged = join(files, output, plan, update=options.update)
     _show_merge(merged, as_json=options.as_json)
     if merged.gaps or any(merged.failures.values()):
-        raise typer.Exit(_EXIT_GAPS)
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _show_merge(summary: MergeSummary, *, as_json: bool) -> None:

@@ -15,19 +15,21 @@ import typer
 
 from lbx.backends import ModelCard, resolve_model
 from lbx.backends.weights import refuse_embedding
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
+from lbx.base.exit_codes import ExitCode
 from lbx.base.inputs import read_input
-from lbx.base.layout import Bundle
 from lbx.base.units import format_count, format_size
 from lbx.benchmarks.registry import benchmarks_with
 from lbx.cli.measure_options import DEFAULT_PARITY_LIMIT, ParityOptions
-from lbx.cli.output import RunBar, answer, answer_json, note
-from lbx.cli.tables import show_table
+from lbx.cli.output import answer, answer_json, note
+from lbx.cli.progress import RunBar
+from lbx.cli.table_output import show_table
 from lbx.options.common import BUNDLE_VARIABLE
 from lbx.options.option import fields_of
 from lbx.options.run_spec import RunSettings, SampleOptions
-from lbx.options.selection import select_samples
+from lbx.options.sample_selection import select_samples
 from lbx.report.format.digits import number, short_length
 from lbx.report.format.table_cells import cells
 from lbx.report.report import Report
@@ -263,7 +265,7 @@ def _logit_columns() -> tuple[Column, ...]:
         Column("mean_abs", "mean |d|", "number"),
         Column("kl", "KL, mean", "number"),
         Column("max_kl", "KL, largest", "number"),
-        Column("top_agreement", "same top token %", "percent"),
+        Column("top_agreement", "same top token %", "percent", decimals=2),
     )
 
 
@@ -287,5 +289,5 @@ def _exit_if_above(parity: Measured, max_difference: float | None) -> None:
         return
     if reason := explain_excess(parity, max_difference):
         note(f"Not the same within {max_difference:g}: {reason}.")
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
     note(f"The same within {max_difference:g}.")

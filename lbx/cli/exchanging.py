@@ -8,18 +8,19 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.units import format_count
 from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS, official_judge
 from lbx.cli.exchange_options import ExportOptions, ImportOptions, ScoreOptions
-from lbx.cli.output import RunBar, answer, answer_json, note, notes
-from lbx.cli.tables import show_sheets
+from lbx.cli.output import answer, answer_json, note, notes
+from lbx.cli.progress import RunBar
+from lbx.cli.table_output import show_sheets
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.exchange.prediction_files import OPINION_FORMATS
-from lbx.exchange.tools.exporting import export_for_tool
+from lbx.exchange.tools.tool_export import export_for_tool
 from lbx.opinions import rating_files
 from lbx.opinions.answer_files import export_judge_answers
 from lbx.opinions.judgement_files import export_judgements, read_judgements, write_judgements
@@ -32,7 +33,7 @@ from lbx.results.file.texts import removal_notice, require_texts
 from lbx.results.read.runs import only_run, resolve_runs
 from lbx.results.scoring.aggregation import recompute_completed_samples
 from lbx.results.whole.bundle_rules import score_by_bundle
-from lbx.results.whole.changes import score, score_with
+from lbx.results.whole.run_changes import score, score_with
 
 
 def score_outputs(options: ScoreOptions) -> None:

@@ -9,10 +9,11 @@ import typer
 
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
-from lbx.cli.loading import split_names
+from lbx.base.exit_codes import ExitCode
+from lbx.cli.command_builder import split_names
 from lbx.cli.output import answer, answer_json
 from lbx.cli.read_options import CheckOptions
-from lbx.cli.tables import show_table
+from lbx.cli.table_output import show_table
 from lbx.options.option import parse_key_values
 from lbx.report.format.table_cells import cells
 from lbx.report.gates import CheckedRun, GateVerdict, check_run
@@ -21,7 +22,7 @@ from lbx.report.report import Report
 from lbx.results import Table
 from lbx.results.scoring.reading import open_with_numbers
 
-_EXIT_CODES = {GateVerdict.PASSED: 0, GateVerdict.FAILED: 1, GateVerdict.UNDECIDED: 4}
+_EXIT_CODES = {GateVerdict.FAILED: ExitCode.FAILED, GateVerdict.UNDECIDED: ExitCode.UNDECIDED}
 
 
 def check(options: CheckOptions) -> None:
@@ -45,8 +46,8 @@ def check(options: CheckOptions) -> None:
     with open_with_numbers(options.results, allowed_files=others) as store:
         outcome = check_run(store, options.run, least_scores, options.not_worse_than, query)
     _show(outcome, as_json=options.as_json)
-    if code := _EXIT_CODES[outcome.verdict]:
-        raise typer.Exit(code)
+    if outcome.verdict in _EXIT_CODES:
+        raise typer.Exit(_EXIT_CODES[outcome.verdict])
 
 
 def _percent(name: str, text: str) -> float:
@@ -87,7 +88,7 @@ _COLUMNS = (
     Column("condition", "condition"),
     Column("n", "samples", "count"),
     Column("clusters", "documents", "count"),
-    Column("value", "score or difference", "percent", interval=True),
+    Column("value", "score or difference", "percent", interval=True, decimals=2),
     Column("verdict", "verdict"),
     Column("reason", "reason", optional=True),
 )

@@ -9,14 +9,15 @@ from tempfile import TemporaryDirectory
 
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
-from lbx.cli.failures import reporting_interrupts
-from lbx.cli.output import RunBar, answer, answer_json, note
+from lbx.cli.error_conversion import reporting_interrupts
+from lbx.cli.output import answer, answer_json, note
 from lbx.cli.people_options import JudgeOptions
 from lbx.cli.planning import show_forecast
+from lbx.cli.progress import RunBar
 from lbx.cli.running import describe_answers, print_outcomes, session_arguments
-from lbx.cli.tables import show_table
+from lbx.cli.table_output import show_table
 from lbx.opinions.fitness import Fitness, fitness
-from lbx.opinions.judge_run import add_baselines, calibration_spec, judge_spec
+from lbx.opinions.judge_run import calibration_spec, import_published_models, judge_spec
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.report.format.sheets import plain_columns
 from lbx.results import Store, Table
@@ -30,9 +31,11 @@ def judge_answers(options: JudgeOptions) -> None:
     spec = calibration_spec(values) if options.calibrate else judge_spec(values)
     if options.dry_run and options.save_spec is None:
         with TemporaryDirectory(prefix="lbx-") as folder:
-            _show_plan(add_baselines(spec, Path(folder) / "published.duckdb", quiet=True), as_json=options.as_json)
+            _show_plan(
+                import_published_models(spec, Path(folder) / "published.duckdb", quiet=True), as_json=options.as_json
+            )
         return
-    spec = add_baselines(spec, output)
+    spec = import_published_models(spec, output)
     if options.save_spec is not None:
         spec.with_absolute_paths().write(options.save_spec)
         shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "-o", "DIR")

@@ -29,6 +29,7 @@ from lbx.backends.llama.library import (
 from lbx.backends.llama.variants import check_variants
 from lbx.backends.weights import list_models
 from lbx.base.errors import BackendError
+from lbx.base.exit_codes import ExitCode
 from lbx.base.inputs import SMALL, expand_user, read_input
 from lbx.base.processes import DEVNULL, PIPE, start_python
 from lbx.base.resources import (
@@ -88,7 +89,7 @@ def doctor(options: DoctorOptions) -> None:
         for problem in facts["problems"]:
             stdout().print(f"{'Fails' if problem['fatal'] else 'Note'}: {problem['cause']} {problem['fix']}")
     if any(problem["fatal"] for problem in facts["problems"]):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _show_facts(facts: dict[str, Any], indent: str = "") -> None:

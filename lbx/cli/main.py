@@ -19,10 +19,11 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from lbx.base.errors import ConflictError, InUseError, LbxError, files_read
+from lbx.base.exit_codes import ExitCode
 from lbx.base.phases import phases
 from lbx.base.version import __version__
-from lbx.cli.failures import as_lbx_error, offer_own_file, with_other_output
-from lbx.cli.loading import Command, CommandSpec, PlainTypes, build_command
+from lbx.cli.command_builder import Command, CommandSpec, PlainTypes, build_command
+from lbx.cli.error_conversion import as_lbx_error, offer_own_file, with_other_output
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
 
 
@@ -75,37 +76,37 @@ _RUNS_COMMANDS = {
     "list": CommandSpec(
         "Exchange",
         "List the runs of a results file: answers, size, state, times, model, facts.",
-        "cli.run_options:ListRunsOptions",
+        "cli.runs_options:ListRunsOptions",
         "cli.runs:list_runs",
     ),
     "rename": CommandSpec(
         "Exchange",
         "Rename a run or a judge.",
-        "cli.run_options:RenameRunOptions",
+        "cli.runs_options:RenameRunOptions",
         "cli.runs:rename",
     ),
     "remove": CommandSpec(
         "Exchange",
         "Remove runs or judges, and give their space back on request.",
-        "cli.run_options:RemoveRunsOptions",
+        "cli.runs_options:RemoveRunsOptions",
         "cli.runs:remove",
     ),
     "note": CommandSpec(
         "Exchange",
         "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
-        "cli.run_options:NoteRunOptions",
+        "cli.runs_options:NoteRunOptions",
         "cli.runs:note_facts",
     ),
     "extract": CommandSpec(
         "Exchange",
         "Copy runs into a new results file, with their judgements and ratings, on request without texts.",
-        "cli.run_options:ExtractRunsOptions",
+        "cli.runs_options:ExtractRunsOptions",
         "cli.runs:extract_runs",
     ),
     "texts": CommandSpec(
         "Exchange",
         "List the columns of a results file that hold texts, with their origins and sizes.",
-        "cli.run_options:ListTextsOptions",
+        "cli.runs_options:ListTextsOptions",
         "cli.runs:list_texts",
     ),
 }
@@ -335,9 +336,9 @@ def main() -> None:
         show_usage_error(error, _alternatives(error))
         sys.exit(error.exit_code)
     except Abort:
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
     except KeyboardInterrupt:  # before the start of a command
-        sys.exit(130)
+        sys.exit(ExitCode.INTERRUPTED)
     except LbxError as error:
         if os.environ.get("LBX_DEBUG"):
             raise
@@ -355,7 +356,7 @@ def main() -> None:
         if os.environ.get("LBX_DEBUG"):
             raise
         show_error(as_lbx_error(error))
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
 
 
 def _open_closed_streams() -> None:

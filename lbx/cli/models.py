@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from lbx.backends.weights import ListedModel, list_models
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.units import format_size
 from lbx.cli.measure_options import ModelsOptions
 from lbx.cli.output import answer_json, note
-from lbx.cli.tables import show_table
+from lbx.cli.table_output import show_table
 from lbx.report.format.sheets import plain_columns
 from lbx.results import Table
 

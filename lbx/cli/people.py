@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.units import format_count
 from lbx.base.visible import as_command, one_line
 from lbx.cli.output import answer, note
-from lbx.cli.pages import import_web, open_site
 from lbx.cli.people_options import AnnotateOptions, RateOptions, RatingKind
+from lbx.cli.web_pages import import_web, open_site
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.tool_pages import apply_pages, lost_content, official_files
 from lbx.exchange.exporting import write_files

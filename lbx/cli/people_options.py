@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from lbx.cli.loading import SpecValues
+from lbx.cli.command_builder import SpecValues
 from lbx.cli.options import LocalSessionOptions, PageOptions
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.options.common import (

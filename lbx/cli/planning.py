@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from lbx.base.units import format_duration, format_size
 from lbx.cli.measure_options import PlanOptions
-from lbx.cli.output import RunBar, answer_json, stdout
-from lbx.cli.tables import show_table
+from lbx.cli.output import answer_json, stdout
+from lbx.cli.progress import RunBar
+from lbx.cli.table_output import show_table
 from lbx.report.format.sheets import plain_columns
 from lbx.report.query import ALL
 from lbx.report.rows.comparison import round_up
 from lbx.results import Table
-from lbx.running.deciding import Resolution, resolutions
+from lbx.running.detectable_differences import Resolution, resolutions
 from lbx.running.forecast.run_forecast import (
     Forecast,
     comparison_line,

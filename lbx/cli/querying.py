@@ -12,9 +12,9 @@ from lbx.base.errors import LbxError
 from lbx.base.outputs import atomic_path
 from lbx.base.resources import limit_data
 from lbx.cli.options import SqlFormat
-from lbx.cli.output import answer_json, answer_text, binary_file, note
+from lbx.cli.output import answer_json, answer_text, note, require_output_file
 from lbx.cli.read_options import SqlOptions
-from lbx.cli.tables import check_output, show_sheets
+from lbx.cli.table_output import check_output, show_sheets
 from lbx.report.format import render
 from lbx.report.format.sheets import Sheet, plain_columns
 from lbx.results import Store, Table
@@ -45,7 +45,7 @@ def _run_query(options: SqlOptions, limit: TimeLimit) -> None:
     results, query, attached, output = options.results, options.query, options.attached, options.output
     check_output(output)
     if options.output_format is SqlFormat.PARQUET:
-        output = binary_file(output, "Parquet")
+        output = require_output_file(output, "Parquet")
         with atomic_path(output) as path, _open_store(results, attached, path) as store:
             rows = export_parquet(store, query, path, limit)
         note(f"{rows:,} rows in {output}")

@@ -16,13 +16,14 @@ from lbx.base.errors import LbxError
 from lbx.base.inputs import ATTESTATION_SUFFIX, is_results_file
 from lbx.base.units import format_count, format_size
 from lbx.base.version import __version__
-from lbx.bundle.receiving import extract
-from lbx.bundle.receiving.check import VerifyReport
-from lbx.bundle.receiving.check import verify as check_archive
-from lbx.bundle.receiving.check import verify_folder as check_folder
+from lbx.bundle.receiving import unpacking
+from lbx.bundle.receiving.verification import VerifyReport
+from lbx.bundle.receiving.verification import verify as check_archive
+from lbx.bundle.receiving.verification import verify_folder as check_folder
 from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.cli.gap_options import UnpackOptions, VerifyOptions
-from lbx.cli.output import ByteProgress, answer, answer_json, note
+from lbx.cli.output import answer, answer_json, note
+from lbx.cli.progress import ByteProgress
 
 
 def verify(options: VerifyOptions) -> None:
@@ -53,7 +54,9 @@ def unpack(options: UnpackOptions) -> None:
     with refusals_as_json(options.archive, options.as_json), ByteProgress() as progress:
         trusted = Trust.from_key_file(options.trust, allow_unsigned=options.allow_unsigned)
         unsafe = not options.refuse_unsafe
-        result = extract.unpack(options.archive, options.to, progress, trust=trusted, unsafe=unsafe, base=options.base)
+        result = unpacking.unpack(
+            options.archive, options.to, progress, trust=trusted, unsafe=unsafe, base=options.base
+        )
     if options.as_json:
         answer_json(result.to_json())
         return

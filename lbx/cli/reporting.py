@@ -1,4 +1,4 @@
-"""Command ``lbx report``: read reports of a results file, and write them as tables, data files, a page or charts."""
+"""Command ``lbx report``: read and write reports of a results file as tables, data files, a page or charts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from types import MappingProxyType
 import typer
 
 from lbx.base.errors import StoreError, UsageError
+from lbx.base.exit_codes import ExitCode
 from lbx.base.outputs import atomic_path, write_file
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
 from lbx.cli.options import ReportFormat
-from lbx.cli.output import answer_json, answer_text, binary_file, note, terminal
+from lbx.cli.output import answer_json, answer_text, note, require_output_file, terminal
 from lbx.cli.read_options import ReportOptions
-from lbx.cli.tables import check_output, show_sheets
+from lbx.cli.table_output import check_output, show_sheets
 from lbx.opinions.journal import journal_of, read_journal
 from lbx.options.option import changed_options
 from lbx.report import overview as overviews
@@ -28,7 +29,7 @@ from lbx.report.format.sheets import Sheet
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.rows.revisions import open_baseline
 from lbx.results import Store, Table
-from lbx.results.attesting.checking import attestation_notice
+from lbx.results.attesting.checking import AttestationNotice, attestation_notice
 from lbx.results.read.runs import resolve_runs_in
 from lbx.results.scoring.reading import open_with_numbers
 
@@ -60,6 +61,7 @@ def report(options: ReportOptions) -> None:
     if view is None and options.tasks and not on_a_screen:
         takers = reports.reports_with("--tasks")
         raise UsageError("--tasks selects rows of one report.", fix=f"Name it: {', '.join(takers)}.")
+    notice = attestation_notice(results) if results is not None else AttestationNotice()
     query = ReportQuery(
         runs=resolve_runs_in(results, options.runs) if results else (),
         models=options.published,
@@ -75,24 +77,24 @@ def report(options: ReportOptions) -> None:
         limit=options.rows or ALL.limit,
         keep_share=options.keep_share,
         keep_score=options.keep_score,
+        attestation=notice.state,
     )
-    notice = attestation_notice(results) if results is not None else ""
     if results is not None and on_a_screen:
-        sheets = _with_notice(_overview(results, query), notice)
+        sheets = _with_notice(_overview(results, query), notice.text)
         show_sheets(sheets, output, ascii_only=options.ascii_only, pipe_width=_PIPE_WIDTH)
         return
     if output_format is ReportFormat.PARQUET:
-        note(f"{_export(results, names, query, binary_file(output, 'Parquet')):,} rows in {output}")
+        note(f"{_export(results, names, query, require_output_file(output, 'Parquet')):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
         if output is None and terminal():
             raise UsageError("A page cannot be read on a terminal.", fix="Pass the file to write: -o report.html.")
-        answer_text(_page(results, names if view else (), query, options.chars, notice), output)
+        answer_text(_page(results, names if view else (), query, options.chars, notice.text), output)
     elif output_format in _PICTURES:
         _draw(results, names, query, output_format, output)
     tables = Tables()
     if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML, *_PICTURES):
         tables = _read_reports(results, names, query, in_bold=output_format is ReportFormat.LATEX)
-        _write_tables(tables, output_format, output, notice, ascii_only=options.ascii_only)
+        _write_tables(tables, output_format, output, notice.text, ascii_only=options.ascii_only)
     elif any(reports.REPORTS[name].has_failed for name in names):
         tables = _read_reports(results, names, query, in_bold=False)
     if any(
@@ -101,7 +103,7 @@ def report(options: ReportOptions) -> None:
         if (has_failed := reports.REPORTS[name].has_failed)
         for row in table.dicts()
     ):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _selected_report(given_options: Collection[str]) -> str | None:
@@ -239,11 +241,11 @@ def _draw(
     from lbx.report.draw import figures as drawings  # imported late: only these formats need Jinja
     from lbx.report.page.source import PageSource
 
-    path = binary_file(output, "PNG") if output_format is ReportFormat.PNG else output
+    path = require_output_file(output, "PNG") if output_format is ReportFormat.PNG else output
     with _open(results, query) if results else contextlib.nullcontext() as store:
         source = PageSource(store, query)
         figures = [figure for name in names for figure in drawings.figures(source, name)]
-        drawings.check_figures(names, figures)
+        drawings.require_figures(names, figures)
         title = headline(f"{source.file}: {reports.REPORTS[names[0]].caption}", source.progress)
     drawing = drawings.svg_file(title, figures)
     if path and output_format is ReportFormat.PNG:
@@ -303,6 +305,6 @@ def _write_tables(
         has_shades = any(column.kind == "shade" for sheet in sheets for column in sheet.columns)
         show_sheets(sheets, output, ascii_only=ascii_only, pipe_width=_PIPE_WIDTH if has_shades else None)
     elif output_format is ReportFormat.LATEX:
-        answer_text(render.pieces(sheets), output)
+        answer_text(render.latex_pieces(sheets), output)
     else:
         answer_text((render.markdown(sheet) + "\n" for sheet in sheets), output)

@@ -10,17 +10,19 @@ from typing import Any
 
 import typer
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
+from lbx.base.exit_codes import ExitCode
 from lbx.base.units import format_count
 from lbx.base.visible import as_command, one_line
 from lbx.benchmarks.registry import BENCHMARKS, all_tasks
-from lbx.cli.failures import reporting_interrupts
-from lbx.cli.loading import import_object
+from lbx.cli.command_builder import import_object
+from lbx.cli.error_conversion import reporting_interrupts
 from lbx.cli.measure_options import PlanOptions, RunOptions, TasksOptions
 from lbx.cli.options import LocalSessionOptions
-from lbx.cli.output import RunBar, answer, answer_json, note
-from lbx.cli.tables import show_table
+from lbx.cli.output import answer, answer_json, note
+from lbx.cli.progress import RunBar
+from lbx.cli.table_output import show_table
 from lbx.options.common import BUNDLE_VARIABLE
 from lbx.report.format import render
 from lbx.report.format.sheets import plain_columns
@@ -28,8 +30,6 @@ from lbx.results import Table
 from lbx.running.execution import run as run_spec
 from lbx.running.forecast.shards import ShardPlan, read_shards
 from lbx.running.runner import Outcome
-
-_EXIT_SOME_FAILED = 3
 
 
 def show_tasks(options: TasksOptions) -> None:
@@ -167,7 +167,7 @@ def print_outcomes(
             f"{format_count(failures, 'sample')} failed: {as_command('lbx', 'report', output, 'failures')} shows "
             f"the reasons; {_retry_advice(failures, unfit)}"
         )
-        raise typer.Exit(_EXIT_SOME_FAILED)
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _note_server(name: str, outcome: Outcome) -> None:
@@ -194,7 +194,7 @@ def _note_server(name: str, outcome: Outcome) -> None:
 
 
 def _retry_advice(failures: int, unfit: int) -> str:
-    """Clauses on --retry-failed, which does not help samples whose prompts do not fit."""
+    """Clauses on --retry-failed, which does not help samples with prompts that do not fit."""
     retry = "repeat the command with --retry-failed to retry"
     if not unfit:
         return f"{retry} them."

@@ -11,7 +11,7 @@ from lbx.base.errors import StoreError, UsageError
 from lbx.base.units import format_count, format_size
 from lbx.base.visible import as_command
 from lbx.cli.output import answer, answer_json, note
-from lbx.cli.run_options import (
+from lbx.cli.runs_options import (
     ExtractRunsOptions,
     ListRunsOptions,
     ListTextsOptions,
@@ -19,7 +19,7 @@ from lbx.cli.run_options import (
     RemoveRunsOptions,
     RenameRunOptions,
 )
-from lbx.cli.tables import show_table
+from lbx.cli.table_output import show_table
 from lbx.opinions.journal import journal_of
 from lbx.options.option import parse_key_values
 from lbx.report.format.sheets import plain, plain_columns
@@ -28,9 +28,9 @@ from lbx.results.file.opening import require_file
 from lbx.results.file.texts import ANSWERS, NO_TEXTS
 from lbx.results.read.runs import ListedRun, listed_runs, metadata, resolve_runs, set_metadata
 from lbx.results.scoring.reading import open_with_numbers
-from lbx.results.whole.changes import RemovalSummary, describe_dependents, open_for_changes, remove_runs, rename_run
 from lbx.results.whole.edits import new_results_file, rewrite_file
 from lbx.results.whole.extracting import UNKNOWN, copy_runs, text_columns
+from lbx.results.whole.run_changes import RemovalSummary, describe_dependents, open_for_changes, remove_runs, rename_run
 
 
 def list_runs(options: ListRunsOptions) -> None:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.outputs import open_output
 from lbx.cli.measure_options import PromptsOptions
 from lbx.cli.output import answer_json, answer_text, note
-from lbx.cli.pages import import_web, open_site
 from lbx.cli.read_options import BrowseOptions, ShowOptions
-from lbx.cli.tables import show_table
+from lbx.cli.table_output import show_table
+from lbx.cli.web_pages import import_web, open_site
 from lbx.opinions.judge_spec import spec_of
 from lbx.report.format import render
 from lbx.report.format.labels import headline, labels, progress
@@ -62,7 +62,7 @@ def show_prompts(options: PromptsOptions) -> None:
 
 
 def _write(path: Path, prompts: Iterator[SentPrompt]) -> int:
-    """Write prompts to a new file atomically, or to a device or pipe, and return their number."""
+    """Write prompts to a new file atomically, or to a device or pipe, and return the number of prompts."""
     if path.is_file() or path.is_dir():
         raise UsageError(f"{path} already exists.", fix="Choose another name, or remove the file.")
     with open_output(path) as file:

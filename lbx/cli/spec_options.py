@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from lbx.base.errors import UsageError
-from lbx.cli.loading import SpecValues, import_object
+from lbx.cli.command_builder import SpecValues, import_object
 from lbx.options.common import RUN, RUN_FORMS
 from lbx.options.option import question_option
 from lbx.options.run_spec import RunSpec

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.base.exit_codes import ExitCode
 from lbx.cluster.scheduler import WAIT, fill_in
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
@@ -103,7 +104,10 @@ def manifest(options: KubernetesOptions, shards: int, run: Sequence[str]) -> dic
             "maxFailedIndexes": shards,
             "podFailurePolicy": {
                 "rules": [
-                    {"action": "FailIndex", "onExitCodes": {"containerName": "lbx", "operator": "In", "values": [2]}},
+                    {
+                        "action": "FailIndex",
+                        "onExitCodes": {"containerName": "lbx", "operator": "In", "values": [ExitCode.USAGE.value]},
+                    },
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 ]
             },

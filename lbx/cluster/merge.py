@@ -1,4 +1,4 @@
-"""Merge results files into one, list missing answers, and report the state of a submitted run."""
+"""Merge results files, list missing answers, and report the state of a submitted run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.cluster.schedulers import SCHEDULERS
-from lbx.opinions import numbers as opinions
+from lbx.opinions import aggregation as opinions
 from lbx.opinions.journal import journal_of
 from lbx.results import Store
 from lbx.results.file.opening import check_path
@@ -76,7 +76,7 @@ class MergeSummary:
 
 
 def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, update: bool) -> MergeSummary:
-    """Merge results files into one, atomically.
+    """Merge results files into a new file, atomically.
 
     Args:
         plan: expected samples, or None to skip the search for missing answers.
@@ -134,7 +134,7 @@ def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | N
 
 
 def _aggregate_joined_runs(store: Store, merging: MergeState) -> None:
-    """Compute the aggregate scores of runs whose answers were joined from several files.
+    """Compute the aggregate scores of runs with answers from several files.
 
     Raises:
         StoreError: texts that the scores need were removed from the files.
@@ -156,7 +156,7 @@ def _aggregate_joined_runs(store: Store, merging: MergeState) -> None:
 
 
 def _require_numbers(store: Store, runs: Sequence[str]) -> None:
-    """Raise StoreError if one of the runs lacks its aggregate numbers: no file contained all its answers."""
+    """Raise StoreError if a run lacks aggregate numbers: no file contained all answers."""
     unknown = store.query(
         "SELECT run_id FROM (FROM scores ANTI JOIN (FROM numbers WHERE kind <> 'opinion') USING (run_id, benchmark)) "
         "WHERE benchmark <> 'judge' AND list_contains(?::VARCHAR[], run_id) ORDER BY ALL LIMIT 1",

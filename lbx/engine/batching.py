@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request
-from lbx.engine.decoding import Decoding, TokenWatch, check_fits
+from lbx.engine.decoding import Decoding, TokenWatch
 from lbx.engine.model import (
     NO_TOKENS,
     Backend,
@@ -34,6 +34,7 @@ from lbx.engine.model import (
 )
 from lbx.engine.prefix import Admission, AnswerLengths, Branch, PrefixPlan, decode_capacity, plan_prefixes
 from lbx.engine.prompter import Tokenizer
+from lbx.engine.token_budget import answer_budget, check_fits
 
 
 @dataclass(slots=True)
@@ -57,11 +58,6 @@ class _RunningAnswer:
     n_tokens: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
-
-
-def answer_budget(request: Request) -> int:
-    """Maximum number of tokens of an answer, reasoning included."""
-    return request.thinking_tokens + request.max_new_tokens
 
 
 class BatchFailedError(Exception):
@@ -415,7 +411,7 @@ def complete_all(
     on_tokens: TokenCounter = ignore_tokens,
     watch: TokenWatch | None = None,
 ) -> Iterator[tuple[int, CompletionResult]]:
-    """Answer every request, and yield (index, result) in the order in which answers end.
+    """Answer every request, and yield (index, result) in the order of the answers' ends.
 
     Args:
         batching: decode several answers at a time.

@@ -1,4 +1,4 @@
-"""Table of the cells of a KV memory: which sequences own each cell, and what new tokens attend to."""
+"""Table of the cells of a KV memory: the sequences that own each cell, and the cells that new tokens attend to."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class CellTable:
             self._top = 0
 
     def groups(self, sequences: Sequence[int], new_tokens: Sequence[int]) -> list[list[int]]:
-        """Group sequences whose attention is computed together. Returns indices into ``sequences``."""
+        """Group sequences to compute their attention together. Returns indices into ``sequences``."""
         shape = (self._changes, *sequences) if all(tokens == 1 for tokens in new_tokens) else ()
         if shape and shape == self._decoding[0]:  # groups of decoding sequences stay the same between forks and drops
             return self._decoding[1]
@@ -331,7 +331,7 @@ class CellTable:
 
 
 class _SequenceGroup:
-    """Group of sequences whose attention may be computed together, with the cost of doing so."""
+    """Group of sequences with attention that may be computed together, and the cost of doing so."""
 
     def __init__(self, indices: list[int], tokens: int, by_all: NDArray[np.bool_], by_any: NDArray[np.bool_]) -> None:
         self.indices = indices

@@ -283,7 +283,7 @@ class BackendInfo:
 
 
 class _BackendBase(Protocol):
-    """What local and remote backends share: description, tokenizer, closing."""
+    """Base class of local and remote backends: description, tokenizer, closing."""
 
     @property
     def info(self) -> BackendInfo: ...

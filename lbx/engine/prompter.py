@@ -51,7 +51,7 @@ class _Budget:
         return f"the context window is {self.window} tokens, including {self.answer} for the answer{reasoning}"
 
     def remedy(self, needed: int) -> str:
-        """Sentence on what would make a prompt of ``needed`` tokens fit."""
+        """Sentence on a remedy with which a prompt of ``needed`` tokens would fit."""
         fewer = " or fewer new tokens" if needed < self.window - self.reasoning else ""
         return f"Use a larger context window{fewer}."
 

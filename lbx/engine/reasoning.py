@@ -238,7 +238,7 @@ class ReasoningSwitch(NamedTuple):
 
 
 def find_switch(template: ChatTemplate, marks: ReasoningMarks, levels: Sequence[str]) -> ReasoningSwitch:
-    """Find the reasoning switch of a template, whose other variables are set already.
+    """Find the reasoning switch of a template. Its other variables are set already.
 
     Args:
         levels: levels of reasoning, the highest last; of several that turn reasoning on, the highest is chosen.

@@ -86,7 +86,7 @@ class StopSearch:
 
 
 def stop_token_ids(stop: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
-    """Token ids whose text is exactly one of ``stop``: they end an answer, and are forbidden before ``min_new_tokens``.
+    """Ids of tokens with a text in ``stop``: they end an answer, and are forbidden before ``min_new_tokens``.
 
     An official script treats the token of a line break as an end of sequence, and forbids it as the first token
     (``min_length``). As there, longer tokens that begin with a line break neither end the answer nor are forbidden.

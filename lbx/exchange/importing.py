@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.base.units import format_count, line_spans
 from lbx.base.visible import as_command
@@ -30,8 +30,8 @@ from lbx.exchange.prediction_files import (
     refuse_conflicts,
 )
 from lbx.exchange.tools.harness_runs import HarnessRun
-from lbx.exchange.tools.imported_lm_eval import read_lm_eval
-from lbx.exchange.tools.imported_opencompass import read_opencompass
+from lbx.exchange.tools.lm_eval_import import read_lm_eval
+from lbx.exchange.tools.opencompass_import import read_opencompass
 from lbx.opinions.answer_files import has_judge_answers, match_judge_answers, read_judge_answers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.file.imports import SETTING, Harness, make_import_row, refuse_other_content, write_import
@@ -253,11 +253,11 @@ def _run_row(parsed_predictions: ParsedPredictions) -> RunRow:
     ):  # a file for a judge never has all samples of a task
         return row
     every = BENCHMARKS[prediction_format.name].tasks(parsed_predictions.bundle, list(prediction_files.tasks))
-    return row.counting([task for task in every if task.name in prediction_files.tasks])
+    return row.with_sample_counts([task for task in every if task.name in prediction_files.tasks])
 
 
 def sorted_by_line(prediction_files: PredictionFiles) -> Iterator[Prediction]:
-    """Yield predictions in file order, in which the tasks of a file may alternate."""
+    """Yield predictions in file order. The tasks of a file may alternate."""
     if len(prediction_files.files) == 1 or prediction_files.for_judge:
         return iter(sorted(prediction_files.rows, key=lambda prediction: prediction.line.number))
     return iter(prediction_files.rows)

@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, ConflictError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import (
     FileRows,
@@ -166,7 +166,7 @@ def _task_files(prediction_format: PredictionFormat, path: Path, e: bool) -> Tas
 
 
 def task_in_name(prediction_format: PredictionFormat, file: Path, e: bool) -> str:
-    """Return the task in a file's name, which may be unknown."""
+    """Name of the task that a file's name contains. The family may not know the task."""
     task = prediction_format.task_of(file.name.partition(".")[0], e=e)
     return task if task in prediction_format.known_tasks else _only_task_in_name(prediction_format, file, e) or task
 

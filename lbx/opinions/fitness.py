@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lbx.benchmarks.registry import official_judge
-from lbx.opinions import numbers as opinions
+from lbx.opinions import aggregation as opinions
 from lbx.results import Store
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import difference

@@ -25,7 +25,7 @@ from lbx.base.inputs import read_file_or_pipe
 from lbx.base.journal_file import JournalFile, split_lines
 from lbx.base.limits import JOURNAL_BYTES
 from lbx.base.records import TableRow
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import EARLIEST, LATEST, RatingItemRow, RatingRow, RatingSetRow
 from lbx.opinions.rating_sets import PAIR, SCORE, VERDICTS
 from lbx.results import Store
@@ -188,7 +188,7 @@ class Journal:
             ) from exc
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Append a line and flush it to disk.
+        """Append a line, and flush the file to disk.
 
         Raises:
             StoreError: the line cannot be written. The journal then contains no bytes of the line.
@@ -225,7 +225,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Read the complete lines of a journal from elsewhere, without changing it.
+    """Read the complete lines of a journal from elsewhere, and leave the file unchanged.
 
     Raises:
         StoreError: the journal cannot be read, or a line is damaged.
@@ -270,7 +270,7 @@ def _records(lines: Iterable[bytes], path: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class CollectSummary:
-    """Counts of ``collect_ratings``.
+    """Summary of ``collect_ratings``: new ratings, and lines by journal and rater.
 
     Attributes:
         ratings: number of ratings that the file did not contain before.

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.base.tables import entry_error, read_table
 from lbx.base.units import format_count
@@ -133,8 +133,8 @@ class _StoredRuns:
         return runs[0] if runs else name
 
 
-def add_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> JudgeSpec:
-    """Return the spec with runs in place of the names of published models, whose answers are imported if missing.
+def import_published_models(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> JudgeSpec:
+    """Return the spec with runs in place of the names of published models. Missing answers are imported.
 
     Args:
         output: results file for the imported answers.

@@ -14,8 +14,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import LLM, copy_marks, marks_in, row_count, with_unique_ids
@@ -61,7 +61,7 @@ class JudgeRun:
         rounds: number of rounds, two per question.
         failed: number of rounds without a judgement.
         numbers: lines with win counts and numbers, counted like the script that wrote the file.
-        notes: a sentence for each line whose fields contradict its judgement.
+        notes: a sentence for each line with fields that contradict the judgement.
     """
 
     run_id: str

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import LbxError, StoreError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split_rows
 from lbx.benchmarks.base.predictions import judged_sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.prediction_files import find_format
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_pages import (
     HIGHEST,
     LOWEST,

@@ -19,8 +19,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import RoundSample, canonical_json, sha256_text
 from lbx.benchmarks.base.benchmark import MARKS_BY_NAME, marks_in, needs_model
 from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
@@ -28,7 +28,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.opinions.rating_rows import RatingItemRow, RatingSetRow
 from lbx.opinions.rounds import task_text
 from lbx.results import Store
-from lbx.results.read.stored_answers import matches_pattern
+from lbx.results.read.stored_answers import pattern_condition
 from lbx.results.rows import stored_sample
 from lbx.results.whole.edits import read_rounds
 
@@ -182,7 +182,7 @@ def set_id_of(rating_set: Mapping[str, Any], items: Sequence[Mapping[str, Any]])
     return f"{rating_set['kind']}-{sha256_text(canonical_json([content, items]))[:12]}"
 
 
-def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[Item, ...]:
+def mark_agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[Item, ...]:
     """Set ``for_all`` for all questions about random documents, up to about this share of the questions."""
     target = share * len(items)
     documents: dict[str, set[int]] = {}
@@ -261,7 +261,9 @@ def make_rating_set(
             f"The answers of {' and '.join(runs)} are all equal, so there are no pairs to compare.",
             fix="Compare other runs, or rate single answers with --kind score.",
         )
-    numbered = agreement_sample([replace(item, number=number) for number, item in enumerate(items)], agreement, seed)
+    numbered = mark_agreement_sample(
+        [replace(item, number=number) for number, item in enumerate(items)], agreement, seed
+    )
     digest = bundle.digest if bundle else None
     return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest, criterion), equal
 
@@ -277,7 +279,7 @@ def _answered_questions(
         FROM generations g JOIN samples s USING (benchmark, task, sample_id)
         LEFT JOIN (SELECT DISTINCT benchmark, task, metric FROM scores WHERE headline) h USING (benchmark, task)
         WHERE g.error IS NULL AND (len($1) = 0 OR list_contains($1, g.run_id)) AND g.benchmark <> $2
-            AND (len($3) = 0 OR {matches_pattern("g", "$3")})
+            AND (len($3) = 0 OR {pattern_condition("g", "$3")})
         QUALIFY row_number() OVER (PARTITION BY g.run_id, benchmark, task, sample_id ORDER BY g.iteration, h.metric) = 1
         ORDER BY g.benchmark, g.task, s.position, g.sample_id
         """,

@@ -117,7 +117,9 @@ def _matrices(source: FigureSource, rows: Sequence[tuple[Row, str]]) -> Iterator
 
 def _reverse(point: Point) -> Point:
     low, high = (None if end is None else 100 - end for end in (point.high, point.low))
-    return Point(None if point.value is None else 100 - point.value, low, high, point.note, is_complement=True)
+    return Point(
+        None if point.value is None else 100 - point.value, low, high, point.note, is_complement=True, is_percent=True
+    )
 
 
 def _draw_opinions(series_of: Mapping[str, list[tuple[str, Series]]], about: str) -> Iterator[Figure]:
@@ -141,8 +143,8 @@ JUDGE_RESULTS = Report(
         Column("n_rounds", "rounds", "count", rank=3),
         Column("win_rate", "win rate", "percent", interval=True, optional=True),
         Column("rating", "rating", "number", interval=True, interval_prefix="rating_", optional=True),
-        Column("win_rate_agreeing", "both orders agreeing", "percent", optional=True, rank=2, digits_of=""),
-        Column("against_win_rate", "the other's", "percent", optional=True, rank=8, digits_of=""),
+        Column("win_rate_agreeing", "both orders agreeing", "percent", optional=True, rank=2),
+        Column("against_win_rate", "the other's", "percent", optional=True, rank=8),
         Column("n_wins", "wins", "count", optional=True, rank=7),
         Column("n_draws", "ties", "count", optional=True, rank=7),
         Column("n_losses", "losses", "count", optional=True, rank=7),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lbx.base.number import ALL, NumberKey
-from lbx.opinions import numbers as opinions
+from lbx.opinions import aggregation as opinions
 from lbx.opinions.fitness import Fitness, fitness_of
 from lbx.report.format.labels import labels
 from lbx.report.query import ReportQuery

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.benchmark import MARKS, MARKS_BY_NAME, copy_pairs, has_copies, marks_in, needs_model
 from lbx.benchmarks.base.rubric import PAIR, Rubric
@@ -139,7 +139,7 @@ class RunAnswers:
     texts: dict[QuestionKey, dict[int, str]] = field(default_factory=dict)
 
     def has_repetitions(self) -> bool:
-        """Whether questions were asked several times. If not, a second answer is to a question's second copy."""
+        """Whether a question was asked several times. The second of two equal questions in the data does not count."""
         return any(len(texts) > 1 for key, texts in self.texts.items() if not has_copies(self.questions[key].marks))
 
 

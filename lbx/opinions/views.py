@@ -19,7 +19,7 @@ ANSWER_HASH = "coalesce({row}.output_sha256, sha256(coalesce({row}.output, '')))
 """SQL for the SHA-256 of an answer, whose text may have been removed (``lbx.results.whole.extracting``)."""
 
 
-def _is_same_answer(generation: str, side: str) -> str:
+def _same_answer_condition(generation: str, side: str) -> str:
     """Build the SQL condition that a stored answer is unchanged since the judgement, or missing from the file."""
     judged = f"d.{side}_sha256"
     return (
@@ -53,7 +53,7 @@ OPINION_VIEWS: dict[str, str] = {
                s.prompt_sha256, s.seed, s.error, s.error_type, s.source_row, s.created_at, d.rubric,
                d.document_sha256, d.answer_words, d.against_words, d.marks, d.kind, s.score, d.round_id,
                s.iteration AS judge_iteration,
-               {_is_same_answer("r", "answer")} AND {_is_same_answer("b", "against")} AS current,
+               {_same_answer_condition("r", "answer")} AND {_same_answer_condition("b", "against")} AS current,
                d.scale_low, d.scale_high
         FROM said s JOIN rounds d ON (d.rubric, d.round_id) = (s.task, s.sample_id)
         LEFT JOIN generations r ON r.run_id = d.run_id AND r.benchmark = d.benchmark AND r.task = d.task

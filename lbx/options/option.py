@@ -38,7 +38,7 @@ class Option:
         panel: panel of ``--help`` that contains the option, or "" for the common one.
         path: whether a text is the path of a file or folder, for shell completion.
         name_files: whether texts are names separated by commas, or @FILE with one on each line.
-        completion: function of ``lbx.cli.completing`` with the values that a shell offers, or a function of the
+        completion: function of ``lbx.cli.shell_completion`` with the values that a shell offers, or a function of the
             beginning of a value.
         variable: environment variable with the default.
         minimum: smallest number; by default 0 for whole numbers, and 1 if they may be None, which replaces 0.
@@ -176,7 +176,7 @@ def option_of(options: type, name: str) -> Option:
 
 
 def changed_options(options: object) -> list[str]:
-    """Return the names of an instance's options whose values are not the defaults."""
+    """Return the names of an instance's options with other values than the defaults."""
     return [
         field.option_name
         for name, field in fields_of(type(options)).items()

@@ -1,6 +1,6 @@
-"""Check of conditions on a run's scores (``lbx check``), each of which is passed, failed or undecided.
+"""Check of conditions on a run's scores (``lbx check``): each is passed, failed or undecided.
 
-A condition is passed or failed if a test at the 5% level says so: the 90% interval of the score, or of the difference
+A condition is passed or failed if a test decides at the 5% level: the 90% interval of the score, or of the difference
 from another run, is on one side of the threshold.
 """
 
@@ -145,7 +145,7 @@ def _failed_samples(store: Store, run: str) -> dict[str, int]:
 
 
 def _partial_tasks(store: Store, run: str) -> dict[str, str]:
-    """Describe the tasks of which the run answered only some samples, as {BENCHMARK/TASK: "6 of 180 samples"}."""
+    """Describe the tasks that the run answered only in part, as {BENCHMARK/TASK: "6 of 180 samples"}."""
     sql = "SELECT benchmark, task, samples, bundle_samples FROM coverage WHERE run_id = ? AND samples < bundle_samples"
     rows = store.query(sql, [run]).rows
     return {

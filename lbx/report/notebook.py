@@ -108,7 +108,7 @@ class Report:
 
     def chart(self) -> Chart:
         """Draw the charts of the report. Raises UsageError if it has no charts, or too few rows."""
-        drawings.check_figures([self.name], self.figures)
+        drawings.require_figures([self.name], self.figures)
         title = headline(reports.REPORTS[self.name].caption, self.progress)
         return Chart(drawings.svg_file(title, self.figures))
 

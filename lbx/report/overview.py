@@ -16,7 +16,7 @@ from lbx.report.format.labels import with_labels
 from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import cell_text, sheet
 from lbx.report.format.terminal import lines
-from lbx.report.pairs import MOST_RUNS, runs_unlike
+from lbx.report.pairs import MOST_RUNS, known_differences
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, recommended_reports
 from lbx.report.rows.board import BOARD, BOARDS
@@ -59,7 +59,7 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
         tables = [(name, read_report(store, name, query)) for name in _opinions(store)]
         opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
         return [*opinions, *failures, more] if opinions else [sheet(LEADERBOARD, board)]
-    averages = _averages(paper)
+    averages = _averages(paper, board)
     marks = with_labels(store, mark_counts(store, query), among)
     rest = [*_fault_counts(marks), *failures, more]
     for most, most_averages in _SHARES:
@@ -91,20 +91,22 @@ def _first_rows(averages: Sequence[Sheet], most: int) -> Iterator[Sheet]:
         yield replace(full_sheet, rows=full_sheet.rows[:most], notes=[f"and {more:,} more"]) if more > 0 else full_sheet
 
 
-def _averages(numbers: Table) -> list[Sheet]:
-    """Make a sheet of the paper's averages for each benchmark, ordered by the overall average.
+def _averages(numbers: Table, board: Table) -> list[Sheet]:
+    """Make a sheet of the paper's averages for each benchmark, in the order of the leaderboard.
 
     The overall average is omitted, because the leaderboard shows it. On narrow screens the last columns are dropped.
     """
+    ranks = {(row["benchmark"], row["run_id"]): at for at, row in enumerate(board.dicts())}
     average_sheets = []
     for benchmark, rows in average_numbers(numbers).items():
         names = dict.fromkeys(row["column"] for row in rows)
         parts = [name for name in names if name not in OVERALL_COLUMNS]
         if not parts:
             continue
-        first = next((name for name in OVERALL_COLUMNS if name in names), parts[0])
-        heads = {(row["run"], row["run_id"]): row["official"] for row in rows if row["column"] == first}
-        runs = sorted(dict.fromkeys((row["run"], row["run_id"]) for row in rows), key=lambda run: -heads.get(run, -1))
+        runs = sorted(
+            dict.fromkeys((row["run"], row["run_id"]) for row in rows),
+            key=lambda run: ranks.get((benchmark, run[1]), len(ranks)),
+        )
         cells = {(row["run"], row["run_id"], row["column"]): cell_text(row, _OFFICIAL) for row in rows}
         columns = [Column("run", "run"), *(Column(name, name, "number", rank=at) for at, name in enumerate(parts))]
         body = [[run[0], *(cells.get((*run, name), "") for name in parts)] for run in runs]
@@ -204,7 +206,7 @@ def _comparison(store: Store, board: Table) -> Sequence[str]:
     runs = [run for (run,) in store.query("SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id").rows]
     if len(runs) < 2 or not board.rows:
         return ()
-    best, unlike = board.dicts()[0]["run_id"], runs_unlike(store)
+    best, unlike = board.dicts()[0]["run_id"], known_differences(store)
     pairs = combinations(runs, 2) if len(runs) <= MOST_RUNS else ((best, run) for run in runs)
     if all(unlike(first, second) for first, second in pairs):
         return ()

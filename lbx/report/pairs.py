@@ -85,7 +85,7 @@ class PairChecks:
 
     def __init__(self, store: Store, query: ReportQuery = ALL) -> None:
         self._store, self._other = store, open_baseline(store, query)
-        self._unlike, self._differ_by_harness = runs_unlike(store, query), harness_differences(store)
+        self._unlike, self._differ_by_harness = known_differences(store, query), harness_differences(store)
         self._kinds = _kinds_of_runs(store)
         self._versions: dict[tuple[str, str], set[int]] = {}
         sql = "SELECT DISTINCT run_id, benchmark, metric_version FROM scores"
@@ -135,7 +135,7 @@ def refusal(pairs: Sequence[RefusedPair]) -> UsageError:
     )
 
 
-def runs_unlike(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], list[str]]:
+def known_differences(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], list[str]]:
     """Make a function that lists the known differences between two runs, except the models.
 
     The bundle of a baseline from another file may differ, because only equal questions are paired.
@@ -167,7 +167,7 @@ def _kinds_of_runs(store: Store) -> dict[str, _RunKind]:
 
 
 def _count_instruction_mismatches(store: Store, first: str, second: str, benchmark: str) -> int | None:
-    """Count pairs of answers to a question whose instructions differ, or None if instructions are unknown."""
+    """Count pairs of answers to a question with different instructions, or None if instructions are unknown."""
     sql = """
         SELECT count(*) FILTER (WHERE a.instructions_sha256 <> b.instructions_sha256),
                count(*) FILTER (WHERE a.instructions_sha256 IS NULL OR b.instructions_sha256 IS NULL)
@@ -320,14 +320,14 @@ class AnswerArrays:
 
 
 def have_equal_strata(first: RunScore, second: RunScore) -> bool:
-    """Whether two scores are linear in strata of equal weights, so that strata suffice to restrict them."""
+    """Whether two scores are linear in strata of equal weights, which can be restricted to shared samples."""
     shapes = ([stratum.weight for stratum in number.estimate.strata] for number in (first, second))
     return first.estimate.linear and second.estimate.linear and next(shapes) == next(shapes)
 
 
 def have_equal_rows(first: RunScore, second: RunScore) -> bool:
     """Whether two scores are computed from equal rows."""
-    return first.estimate.rows == second.estimate.rows
+    return first.estimate.row_key == second.estimate.row_key
 
 
 class CommonStrata:

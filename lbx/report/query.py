@@ -22,6 +22,7 @@ class ReportQuery:
         references: Files with published scores, which replace the scores of the package.
         expected_models: Published models that the runs should reproduce, each by a substring of the name.
         with_published_models: Whether the report ``paper`` includes published models.
+        attestation: State of the file's attestation, such as "attested", or "" without one.
         baseline: Run that the others are compared with. If ``baseline_file`` is given, it is a run of that file.
         baseline_file: Another results file with the baseline (see ``lbx.report.rows.revisions``).
         margin: Largest difference that counts as negligible, in points.
@@ -58,6 +59,7 @@ class ReportQuery:
         ),
     ] = ()
     with_published_models: bool = False
+    attestation: str = ""
     without_intervals: Annotated[
         bool,
         Option("Show scores without their intervals, as the official scripts print them.", names=("--no-interval",)),

@@ -13,6 +13,7 @@ from lbx.report.format.labels import labels, with_labels
 from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import sheet, without_intervals
 from lbx.report.query import ALL, ReportQuery
+from lbx.report.ranks import in_rank_order
 from lbx.results import Store, Table
 from lbx.results.file.texts import require_texts
 from lbx.results.read.queries import export_report, export_rows
@@ -27,6 +28,7 @@ WHO = (Column("model", "model"), Column("backend", "backend", rank=9), Column("m
 TWIN = Column("differs_in", "differs in", optional=True, rank=2)
 """Column with the settings in which a run differs from runs of the same model, backend and mode."""
 TASK = (Column("benchmark", "benchmark"), Column("task", "task"))
+_RANK, _NAMES = "RANK", "model, backend, run_id"
 COVERAGE = Column("coverage", "samples", optional=True, rank=4)
 """Column with the coverage of a score that counts only some of the samples: "3 of 269"."""
 
@@ -68,7 +70,7 @@ class Report:
     Attributes:
         rows: Function that computes the rows, if no query can. A report without ``needs_file`` may get None as store.
         sql: Query of the rows, without an order. The default is the view of the report's name.
-        order: Sort order, as SQL.
+        order: Sort order, as SQL, in which ``RANK`` stands for the order of runs on the leaderboard.
         run_columns: Columns that ``--run`` filters by.
         pivot: (column, value column), which makes a table column for each value of the column. A line of such a table
             is about one run, unless the columns are runs.
@@ -98,7 +100,7 @@ class Report:
         has_failed: Predicate for rows with which ``lbx report`` fails.
         sections: Function that returns the reports that this report consists of: {name: report}. Each name begins with
             the name of this report.
-        section_of: Name of the report of which this report is a section, or "".
+        section_of: Name of the report that this report is a section of, or "".
     """
 
     name: str
@@ -154,6 +156,9 @@ class Report:
         if self.reads == "coverage":
             store.materialise_views("coverage", "distinctions")
         table = self.rows(store, query) if self.rows else store.query(*self._query(query.runs))
+        if _RANK in self.order:
+            before, _, _ = self.order.partition(_RANK)
+            table = in_rank_order(store, table, [part.split()[0] for part in before.split(",") if part.strip()])
         if "label" not in table.columns:
             table = with_labels(store, table, among)
         return without_intervals(self, table) if query.without_intervals else table
@@ -164,7 +169,7 @@ class Report:
             placeholders = ", ".join("?" for _ in runs)
             condition = " WHERE " + " AND ".join(f"{column} IN ({placeholders})" for column in self.run_columns)
         rows = self.sql or f"SELECT * FROM {self.name}"  # noqa: S608 (our own names)
-        return f"{rows}{condition} ORDER BY {self.order}", [*runs] * len(self.run_columns)
+        return f"{rows}{condition} ORDER BY {self.order.replace(_RANK, _NAMES)}", [*runs] * len(self.run_columns)
 
     def sheets(self, table: Table, further_notes: Sequence[str] = (), *, in_text: bool = False) -> Sequence[Sheet]:
         """Format rows as tables for readers.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lbx.results import Store, Table
 
 _OBJECTS = (
+    "report.rows.card:CARD",
     "report.rows.leaderboard:LEADERBOARD",
     "report.rows.task_scores:TASK_SCORES",
     "report.rows.paper:PAPER",

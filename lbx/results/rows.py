@@ -60,7 +60,7 @@ def show_setting(value: object) -> str:
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """List, sorted, the keys whose values differ as JSON."""
+    """List, sorted, the keys with values that differ as JSON."""
     return [name for name in sorted({*old, *new}) if as_json(old.get(name)) != as_json(new.get(name))]
 
 
@@ -86,7 +86,7 @@ class RunRow(TableRow):
     metadata: Mapping[str, str] | None = None
     unscored_samples: Mapping[str, int] | None = None
 
-    def counting(self, tasks: Iterable[Task]) -> RunRow:
+    def with_sample_counts(self, tasks: Iterable[Task]) -> RunRow:
         """Return the row with the number of samples of each task in the bundle."""
         counts = [(task.full_name, task.samples, task.unscored) for task in tasks]
         unscored = {name: number for name, _, number in counts if number}

@@ -16,9 +16,9 @@ from lbx.backends import ModelCard, is_debugging, resolve_embedder
 from lbx.backends.embedding import check_embedder
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.serving.command import ServerCommand, server_settings
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.layout import Bundle
-from lbx.base.listening import Listener
+from lbx.base.listener import Listener
 from lbx.base.outputs import remove_leftovers
 from lbx.base.phases import phases
 from lbx.base.resources import CpuTimes, describe_cpu_limit, describe_neighbours
@@ -27,13 +27,13 @@ from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
 from lbx.options.run_spec import RunSpec
-from lbx.options.selection import EVERYTHING
-from lbx.results import RunRow, Store
+from lbx.options.sample_selection import EVERYTHING
+from lbx.results import Store
 from lbx.results.file.caches import embedding_models
 from lbx.results.file.samples import refuse_other_samples
 from lbx.results.read.runs import find_run
-from lbx.results.whole.changes import score_with
 from lbx.results.whole.commit_copies import open_copy
+from lbx.results.whole.run_changes import score_with
 from lbx.running.answering import Asker, LocalAsker
 from lbx.running.forecast.run_forecast import FreeMemory
 from lbx.running.jobs import JobSize, RunQuestions
@@ -41,9 +41,10 @@ from lbx.running.models import embedding_servers, make_finder, resolve_card, ser
 from lbx.running.monitor import ProgressTracker, RunMonitor, log_path, record_sessions
 from lbx.running.offline import offline
 from lbx.running.plan import forecast_run
-from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve
+from lbx.running.preparing import prepare_runs, prepare_worker, resolve
 from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.running.retrieving import StoredChunks, retrieve_all
+from lbx.running.run_names import candidate_names
 from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.running.sharding import shard_of
 from lbx.running.workers.pool import WorkerPool
@@ -212,7 +213,7 @@ def _ask(
     if store.query("FROM samples LIMIT 1").rows:  # another session may have written while the model was loaded
         refuse_other_samples(store, run.sample_rows(), store.path)
     rows = [
-        find_run(store, row, [name] if name else _run_names(store, row, judges=bool(run.extra_settings)))
+        find_run(store, row, [name] if name else candidate_names(store, row, judges=bool(run.extra_settings)))
         for row, name in zip(asker.rows, run.names, strict=True)
     ]
     done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in rows]
@@ -251,12 +252,6 @@ def _ask(
             outcomes = Runner(run_ids, run_questions, store, done, watch, asker, size).run()
         _warn_of_no_reasoning(run_questions, outcomes)
     return dict(zip(run_ids, outcomes, strict=True))
-
-
-def _run_names(store: Store, row: RunRow, *, judges: bool) -> list[str]:
-    """Candidate names of an unnamed run: generated names, and runs that ``lbx score --bundle`` moved."""
-    moved = store.query("SELECT run_id FROM runs WHERE rescorings IS NOT NULL ORDER BY ALL").rows
-    return [*generated_names(row, judges=judges), *(name for (name,) in moved)]
 
 
 def _warn_of_no_reasoning(run_questions: Sequence[RunQuestions], outcomes: Sequence[Outcome]) -> None:

@@ -1,4 +1,4 @@
-"""Questions of runs, the loaded model that answers them, and their division into jobs.
+"""Questions of runs, the loaded model that answers the questions, and jobs of several questions.
 
 A job contains all questions about a document, and is large enough for prompts to share prefixes.
 """
@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Chunk, Prompt, Request, Sample, SampleKey, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.engine.model import Backend, LocalBackend
 from lbx.engine.prompter import Prompter, ReadPrompt
 from lbx.options.asking import PLAIN, Mode
 from lbx.options.run_spec import RunSettings
-from lbx.options.selection import EVERYTHING, Selection
+from lbx.options.sample_selection import EVERYTHING, Selection
 from lbx.results import RunRow
 
 
@@ -72,7 +72,7 @@ class TaskQuestions:
 
 
 def count_questions(questions: RunQuestions) -> list[TaskQuestions]:
-    """Count the selected samples and their documents. Reads the data. Raises BundleError if a file is damaged."""
+    """Count each task's selected samples and documents in the data. Raises BundleError if a file is damaged."""
     counts = []
     for task in questions.tasks:
         samples = questions.benchmarks[task.benchmark].samples(questions.bundle, task.name)
@@ -83,7 +83,7 @@ def count_questions(questions: RunQuestions) -> list[TaskQuestions]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(RunQuestions):
-    """Questions of one run, with the loaded model that answers them.
+    """Questions of one run, with the loaded model that answers.
 
     Attributes:
         row: the run's row in the results file, under the name used in the model's process.
@@ -107,7 +107,7 @@ class Work(RunQuestions):
         return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
 
     def prepare_prompt(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
-        """Convert a prompt to a request to the model, with the text that it reads. The iteration determines the seed.
+        """Convert a prompt to a request, with the text that the model reads. The iteration determines the seed.
 
         Raises:
             PromptError: the prompt cannot be made to fit.

@@ -23,17 +23,18 @@ from lbx.backends.tokenizer_loading import (
     tokenizer_backend,
     with_small_cache,
 )
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.phases import phases
-from lbx.benchmarks.base.benchmark import AskedModel, Benchmark, ModelTokenizer
-from lbx.benchmarks.registry import BENCHMARKS, model_families, select
+from lbx.benchmarks.base.benchmark import Benchmark, ModelTokenizer, UnloadedModel
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.engine.model import AnsweringBackend
 from lbx.engine.prompter import ChatTemplate, Prompter, Tokenizer
 from lbx.engine.reasoning import THINK, ReasoningSwitch, Values, find_levels, find_switch
 from lbx.engine.wrapping import Wrapper
 from lbx.options.asking import ASKING, CARD_TEMPLATE, EFFORTS, MODES
 from lbx.options.run_spec import RunSettings
+from lbx.options.task_selection import model_families, select_tasks
 from lbx.running.retrieving import ChunkFinder, common_retrieval_rules
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def choose_tasks(
     Raises:
         UsageError: a name is unknown, or a task's benchmark does not support the prompting mode.
     """
-    tasks = select(bundle, list(names), benchmarks)
+    tasks = select_tasks(bundle, list(names), benchmarks)
     for mode in MODES:
         if getattr(settings, mode) == ASKING[mode].default:
             continue
@@ -148,7 +149,7 @@ def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
 
 
 def load_to_forecast(card: ModelCard, bundle: Bundle) -> tuple[Backend, bool]:
-    """Load a model, and return it with whether its speed can be measured: not if it only fits for counting tokens.
+    """Load a model, and tell whether to measure the speed: not if there is only memory for counting tokens.
 
     Raises:
         BackendError: the model cannot be loaded at all.
@@ -368,7 +369,7 @@ def _effort_values(
 def bind_families(
     bundle: Bundle, names: Sequence[str], settings: RunSettings, find_card: Callable[[], ModelCard]
 ) -> list[Benchmark]:
-    """Bind the families among ``names`` whose samples depend on the model to the model.
+    """Bind the families among ``names`` with samples that depend on the model to the model.
 
     Args:
         names: names for ``--tasks``.
@@ -382,7 +383,7 @@ def bind_families(
     if not families:
         return []
     card = find_card()
-    model = AskedModel(context_window_of(card, bundle), functools.partial(load_model_tokenizer, card, bundle))
+    model = UnloadedModel(context_window_of(card, bundle), functools.partial(load_model_tokenizer, card, bundle))
     window = model.context_window or 0
     mode = replace(settings.mode(window), thinking_tokens=settings.reasoning_budget(window))
     return [family.for_model(model, mode) for family in families]

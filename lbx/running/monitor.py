@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.listening import Listener, RunProgress
+from lbx.base.listener import Listener, RunProgress
 from lbx.base.outputs import open_append
 from lbx.base.records import CountedIn
 from lbx.base.visible import one_line
@@ -102,7 +102,7 @@ class ProgressTracker:
             }
 
     def count_sample(self, row: GenerationRow | None) -> None:
-        """Count a finished sample by its row, or, for None, a sample that was finished in an earlier session."""
+        """Count a finished sample, given the row, or None for a sample that was finished in an earlier session."""
         if row is None:
             self.existing_samples += 1
             return

@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BackendError, PromptError
-from lbx.base.layout import Bundle
 from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey, Sampling, ScoredSample, Task, Truncation
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.needle import Needle, NeedleSettings, make_prompt, make_sample
@@ -28,7 +28,7 @@ from lbx.engine.batching import complete
 from lbx.engine.model import Backend, BackendInfo, BulkExtension, LocalBackend, SequenceExtension, bulk_tokens
 from lbx.engine.prefix import common_prefix_length
 from lbx.engine.prompter import Prompter
-from lbx.options.selection import Selection
+from lbx.options.sample_selection import Selection
 
 if TYPE_CHECKING:
     from lbx.engine.model import Logits
@@ -229,7 +229,7 @@ class Parity:
 
     Attributes:
         same_vocabulary: whether both models use the same token ids, or None without two tokenizers.
-        not_compared: sentences on what could not be compared, and why.
+        not_compared: sentences on parts that could not be compared, with reasons.
     """
 
     first: BackendInfo

@@ -15,7 +15,7 @@ from lbx.backends import ModelCard
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO
 from lbx.base.errors import BackendError, EndpointError, UsageError
-from lbx.base.listening import Listener
+from lbx.base.listener import Listener
 from lbx.base.records import SampleKey
 from lbx.options.asking import LENGTH_OPTIONS
 from lbx.options.run_spec import RunSpec
@@ -172,7 +172,7 @@ def forecast_run(
     workers: int,
     listener: Listener,
 ) -> Forecast:
-    """Make the forecast of a run before the first sample, and log it.
+    """Make and log the forecast of a run, before the first sample.
 
     Args:
         finished_keys: answered samples of each of the runs that are executed together.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends import ModelCard
 from lbx.backends.serving.command import HOST, PORT
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.phases import phases
-from lbx.base.records import Task, canonical_json, sha256_text
+from lbx.base.records import Task
 from lbx.base.version import __version__
 from lbx.benchmarks.base.benchmark import Benchmark, needs_model
 from lbx.benchmarks.registry import benchmarks_with
@@ -24,9 +24,8 @@ from lbx.opinions.judge_spec import JudgeSpec
 from lbx.opinions.rounds import same_family_runs, tokenizer_sha256
 from lbx.options.option import parse_key_values
 from lbx.options.run_spec import RunSettings, RunSpec
-from lbx.options.selection import select_samples
+from lbx.options.sample_selection import select_samples
 from lbx.results import RunRow
-from lbx.results.file.identity import FULL_HASH
 from lbx.running.jobs import Work, reason_not_shared
 from lbx.running.models import (
     bind_families,
@@ -40,6 +39,7 @@ from lbx.running.models import (
 )
 from lbx.running.offline import block_network
 from lbx.running.resolved_run import ResolvedRun
+from lbx.running.run_names import default_names
 
 if TYPE_CHECKING:
     from lbx.backends.serving.process import ModelServer
@@ -107,7 +107,7 @@ def open_retriever(run: ResolvedRun) -> Iterator[ResolvedRun]:
 
 @phases.measure("templates")
 def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work]:
-    """Make the works: the questions of each run, with the loaded model.
+    """Make the ``Work`` of each run: the questions, with the loaded model.
 
     Raises:
         UsageError: reasoning would take the whole context window, or prompts cannot be truncated.
@@ -159,7 +159,7 @@ def prepare_worker(run: ResolvedRun) -> list[Work]:
 
 
 def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings: RunSettings) -> RunRow:
-    """Make the row of a run. Tasks and samples are not in the row, so a run can be extended to more of them."""
+    """Make the row of a run. Tasks and samples are not in the row, so a run can be extended to others."""
     info = backend.info
     settings = {**run_settings.to_json(), **run.extra_settings, "context_window": info.context_window}
     if budget := run_settings.reasoning_budget(info.context_window):
@@ -188,22 +188,10 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings:
         hardware={**info.hardware, **hardware},
         lbx_version=__version__,
         metadata=parse_key_values("--metadata", run.spec.metadata) or None,
-    ).counting(run.tasks)
-    row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.extra_settings))[0])
+    ).with_sample_counts(run.tasks)
+    row = row if name else replace(row, run_id=default_names(row, judges=bool(run.extra_settings))[0])
     family = same_family_runs(row, run.judged_models)
     return replace(row, hardware={**row.hardware, "same_family_as": family}) if family else row
-
-
-def generated_names(row: RunRow, *, judges: bool) -> list[str]:
-    """Generate names of an unnamed run from its model, bundle and settings, in order of preference.
-
-    The first name excludes the hash of all weight bytes, so that a run continues with and without the hash. The second
-    name includes the hash, for other weights with equal samples of the tensors.
-    """
-    settings = {name: value for name, value in row.settings.items() if name != FULL_HASH}
-    digest = sha256_text(canonical_json([row.model, row.backend, row.bundle_digest, settings]))[:8]
-    name = f"{row.model}-{row.backend}-{digest}{'-judge' * judges}"
-    return [name, *([f"{name}-{row.settings[FULL_HASH][:8]}"] if FULL_HASH in row.settings else [])]
 
 
 def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Backend, settings: RunSettings) -> Work:

@@ -1,4 +1,4 @@
-"""Runs resolved in a bundle, their check against a results file, and the specs of stored runs."""
+"""Runs resolved in a bundle, the check of samples against a results file, and the specs of stored runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
-from lbx.base.layout import Bundle
 from lbx.base.phases import phases
 from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -18,7 +18,7 @@ from lbx.benchmarks.registry import benchmarks_with
 from lbx.opinions.judge_spec import read_spec, spec_of
 from lbx.opinions.rounds import JudgedModel
 from lbx.options.run_spec import RunSettings, RunSpec
-from lbx.options.selection import Selection
+from lbx.options.sample_selection import Selection
 from lbx.results import SampleRow, Store
 from lbx.results.file.samples import refuse_other_samples
 from lbx.results.file.sessions import newest_spec
@@ -32,7 +32,7 @@ Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
-    """Run whose spec is resolved in the bundle: tasks, samples, benchmarks. Sent to worker processes.
+    """Run with the tasks, samples and benchmarks of the spec, as found in the bundle. Sent to worker processes.
 
     Attributes:
         names, settings: name and settings of each of the runs that are executed together.

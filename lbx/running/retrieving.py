@@ -21,13 +21,13 @@ from lbx.benchmarks.retrieval.retriever import (
 )
 from lbx.options.asking import BM25
 from lbx.options.run_spec import RetrievalOptions
-from lbx.options.selection import EVERYTHING, Selection
+from lbx.options.sample_selection import EVERYTHING, Selection
 from lbx.results import Store
 from lbx.results.file.caches import all_chunks, chunks_key, find_chunks, store_chunks
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Embedder
-    from lbx.base.layout import Bundle
+    from lbx.base.bundle_folder import Bundle
     from lbx.base.records import Task
     from lbx.benchmarks.base.benchmark import Benchmark
 
@@ -135,7 +135,7 @@ def retrieve_all(
     selection: Selection = EVERYTHING,
     progress: RetrievalProgress = lambda _task, _done, _total: None,
 ) -> None:
-    """Find the chunks of every selected sample and store them, except those that the results file already contains.
+    """Find and store the chunks of every selected sample that the results file does not yet contain.
 
     Raises:
         BackendError: the embedding model failed. Chunks found before any error are stored.

@@ -57,14 +57,14 @@ class Outcome:
         only_reasoning: empty answers that contain reasoning.
         empty_by_stop: empty answers that began with a stop string.
         marks: {mark: answered samples that begin with this unrecognised mark of reasoning}.
-        unextracted: answered samples in which the headline metric found no answer.
+        unextracted: answered samples without an answer that the headline metric recognises.
         done_before: number of samples finished in an earlier session.
         failures: failed samples of this run in the results file.
         unfit_prompts: failed samples whose prompts could not be made or do not fit, so that a repetition fails, too.
         samples: samples of the run's tasks with an answer in the results file.
         bundle_samples: all samples of these tasks in the bundle.
         prompt_tokens, output_tokens: tokens of answered samples, as far as they are known.
-        without_counts: answered samples whose server did not count the tokens.
+        without_counts: answered samples without the server's count of tokens.
         served_models: {name of the model in the server's answers: number of answers in the results file}.
         cut_at: token count shared by the longest prompts, which a server probably truncated; or None.
         computed_tokens: prompt and answer tokens processed by the model, with shared prefixes counted once.

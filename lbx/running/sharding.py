@@ -14,13 +14,13 @@ from typing import Self
 from lbx.backends import Backend, ModelCard
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO, MOST_THREADS
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BackendError, UsageError
-from lbx.base.layout import Bundle
-from lbx.base.listening import Listener
+from lbx.base.listener import Listener
 from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import RunSpec
-from lbx.options.selection import Selection
+from lbx.options.sample_selection import Selection
 from lbx.results import RunRow, Store
 from lbx.results.file.sessions import LOAD_S
 from lbx.running.forecast.estimate import Costs, calibrate, decode_capacity_of
@@ -213,7 +213,7 @@ def _count(run: ResolvedRun, counting: CountingOptions, listener: Listener) -> _
 
 
 def _load(run: ResolvedRun, counting: CountingOptions) -> tuple[ModelCard, Backend, bool] | None:
-    """Load the model, and return it with whether it can be calibrated, or None if it cannot be loaded."""
+    """Load the model of a run, with the card and whether to measure the speed, or None if loading fails."""
     try:
         card = resolve_card(run.spec, run.bundle)
         if counting.measure_speed and counting.history is None:

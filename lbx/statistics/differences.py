@@ -72,7 +72,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     a, b = first.by_sample, second.by_sample
     if [stratum.weight for stratum in a.strata] != [stratum.weight for stratum in b.strata]:
         raise ValueError("The strata of the two estimates have different weights.")
-    if a.rows != b.rows:
+    if a.row_key != b.row_key:
         b = replace(b, strata=tuple(_reorder(y, x.samples) for x, y in zip(a.strata, b.strata, strict=True)))
     design = a.design
     with np.errstate(invalid="ignore"):  # scores that a foreign tool wrote may be NaN
@@ -230,7 +230,7 @@ def _has_power(difference: Difference, clusters: int, level: float) -> bool:
 
 
 def _simulate_power(contributions: Floats, n: int, clusters: int, level: float, test: str) -> float:
-    """Power by simulation: the share of drawn samples of ``clusters`` clusters in which the test is significant."""
+    """Power by simulation: the share of drawn samples of ``clusters`` clusters with a significant test."""
     if clusters < MIN_T_TEST_CLUSTERS and 2.0 ** (1 - clusters) >= level:
         return 0.0
     spread = math.sqrt(

@@ -168,7 +168,7 @@ def number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stratum:
-    """Rows whose mean is one term of a score.
+    """Rows with a mean that is one term of a score.
 
     Attributes:
         samples, clusters: codes of each row (see ``encode_labels``); equal codes belong together, also across strata.
@@ -191,7 +191,7 @@ class Stratum:
         return Stratum(self.weight, self.samples[rows], self.clusters[rows], self.values[rows])
 
     def by_sample(self) -> Stratum:
-        """Stratum in which the rows of each sample are averaged into one row."""
+        """Stratum with one row per sample: the average of the sample's rows."""
         first, codes = number_by_appearance(self.samples)
         return replace(self.select(first), values=np.bincount(codes, self.values) / np.bincount(codes))
 
@@ -361,7 +361,7 @@ class Estimate:
     linear: bool = True
 
     @cached_property
-    def rows(self) -> tuple[tuple[int, ...], bytes]:
+    def row_key(self) -> tuple[tuple[int, ...], bytes]:
         """Key of the estimate's rows: number of rows of each stratum, and the samples of all rows as bytes."""
         return tuple(len(stratum.values) for stratum in self.strata), b"".join(
             stratum.samples.tobytes() for stratum in self.strata
@@ -370,7 +370,7 @@ class Estimate:
     @cached_property
     def design(self) -> Design:
         clusters = b"".join(stratum.clusters.tobytes() for stratum in self.strata)
-        return _cached_design(tuple(stratum.weight for stratum in self.strata), *self.rows, clusters)
+        return _cached_design(tuple(stratum.weight for stratum in self.strata), *self.row_key, clusters)
 
     @cached_property
     def values(self) -> Floats:
@@ -385,7 +385,7 @@ class Estimate:
 
     @cached_property
     def by_sample(self) -> Estimate:
-        """Estimate in which the answers to each sample are averaged into one row."""
+        """Estimate with one row per sample: the average of the sample's answers."""
         return (
             self
             if self.design.has_single_rows

@@ -25,9 +25,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.database import database_files
 from lbx.base.errors import LbxError
-from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.base.units import format_duration
 from lbx.benchmarks.base.benchmark import needs_model
@@ -138,7 +138,7 @@ PromptBuilder = Callable[[StoredAnswer], Sequence[Mapping[str, Any]]]
 
 
 class BrowsingTexts:
-    """Documents and rebuilt prompts for the pane.
+    """Documents and rebuilt prompts that the page shows next to the answers.
 
     Args:
         read_document: returns a document by hash, or None if it is unknown.
@@ -154,7 +154,7 @@ class BrowsingTexts:
         return self.documents.get(key or "")
 
     def rebuild_prompt(self, answer: StoredAnswer) -> tuple[str, str]:
-        """Rebuild an answer's prompt. Returns its key for the pane and a remark on the hash, or "" and an error."""
+        """Rebuild an answer's prompt. Returns the document's key and a remark on the hash, or "" and an error."""
         if self._make_prompts is None:
             return "", "Rebuilding a prompt needs the bundle. Pass --bundle DIR."
         try:
@@ -210,7 +210,7 @@ _LARGEST_FIRST = ("score", "tokens", "marks")
 
 @dataclass(frozen=True)
 class ListQuery:
-    """Filters and order of a list, as in its URL.
+    """Filters and order of a list, as in the URL.
 
     Attributes:
         values: parameters in the URL: filters, and "sort", the name of an order, with "-" before a descending order.
@@ -336,7 +336,7 @@ def _parse_percent(text: str) -> float | None:
 
 
 def answer_page(source: ResultsSource, texts: BrowsingTexts, request: Request) -> Response:
-    """Respond with the answer that the URL names by run, sample and iteration, and its position in the list."""
+    """Respond with the answer that the URL names by run, sample and iteration, and the position in the list."""
     key = _answer_key(request)
     query = ListQuery.parse(request.query_params, PREFIX)
     with source.connect(request) as (store, values):

@@ -1,6 +1,6 @@
 """Long documents, which are displayed in blocks that a browser lays out lazily, and searched on the server.
 
-A browser's own search and layout take seconds per megabyte. Blocks outside the visible area cost nothing.
+A browser's own search and layout take seconds per megabyte. Blocks outside the visible area are free.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ register_url_convertor("number", _NumberConvertor())
 
 
 class FormText(str):
-    """Text of a form field, which is escaped, but whose invisible characters stay, because the form sends it back."""
+    """Text of a form field, which is escaped, but keeps invisible characters, because the form sends it back."""
 
     __slots__ = ()
 

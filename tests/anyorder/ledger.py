@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.opinions import numbers as opinions
+from lbx.opinions import aggregation as opinions
 from lbx.results import Store
-from lbx.results.whole.changes import score_with
+from lbx.results.whole.run_changes import score_with
 from tests.anyorder.killing import Answers
 
 SCORES = ("scores", "numbers")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.records import SampleKey
 from lbx.benchmarks.registry import BENCHMARKS
 from tests.command_line import Lbx

@@ -34,7 +34,7 @@ def small(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
 
 
 def _make_small(folder: Path) -> None:
-    from lbx.base.layout import Bundle
+    from lbx.base.bundle_folder import Bundle
     from lbx.benchmarks.registry import BENCHMARKS
     from tests.attacks.attack_parts import main
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from lbx.bundle.receiving import extract as lending
+from lbx.bundle.receiving import unpacking as lending
 from tests.attacks.attack_parts import files, main, refused
 from tests.bundle.forge import members
 from tests.bundle.sealed import seal

@@ -19,22 +19,21 @@ from hypothesis import strategies as st
 
 from lbx.backends import cards, headers
 from lbx.backends.cards import read_card
-from lbx.backends.hf import checkpoint, files, quantisation
+from lbx.backends.hf import checkpoint, folder_checks, quantisation
 from lbx.backends.hf import library as dtypes
 from lbx.backends.llama import variants
 from lbx.base import tables
+from lbx.base.bundle_folder import Bundle
 from lbx.base.database import parquet_rows
 from lbx.base.errors import LbxError
 from lbx.base.inputs import is_results_file
-from lbx.base.layout import Bundle
-from lbx.benchmarks.base import files as data_files
-from lbx.benchmarks.base import prediction_lines
+from lbx.benchmarks.base import data_files, prediction_lines
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_data
 from lbx.benchmarks.needle import NeedleSettings
 from lbx.bundle.making import recipe
-from lbx.bundle.receiving import check
+from lbx.bundle.receiving import verification
 from lbx.bundle.signing.signature import load_keys
-from lbx.cli.loading import split_names
+from lbx.cli.command_builder import split_names
 from lbx.cluster import merge
 from lbx.cluster.folder import RunFolder
 from lbx.exchange.annotation import dataset as pairs
@@ -113,7 +112,7 @@ READERS: dict[str, Reader] = {
     "--ids @": lambda path: split_names("--ids", [f"@{path}"]),
     "--spec": RunSpec.read,
     "a recipe": lambda path: recipe.load_recipes([path]),
-    "an image": recipe.read_image,
+    "an image": recipe.list_images,
     "a card": read_card,
     "is it a card": cards.is_card,
     "its template": lambda path: read_card(_card_with_template(path)),
@@ -124,7 +123,7 @@ READERS: dict[str, Reader] = {
     "quantisation": _as("config.json", quantisation.read_settings),
     "safetensors": _as("model.safetensors", checkpoint.read_checkpoint),
     "its index": _as("model.safetensors.index.json", checkpoint.read_checkpoint),
-    "chat_template.jinja": _as("chat_template.jinja", files.refuse_unsafe_files),
+    "chat_template.jinja": _as("chat_template.jinja", folder_checks.refuse_unsafe_files),
     "a model's file": cards.model_files,
     "lines of data": lambda path: list(data_files.read_jsonl(path)),
     "an array of data": lambda path: list(data_files.read_json_array(path)),
@@ -146,7 +145,7 @@ READERS: dict[str, Reader] = {
     "a manifest": lambda path: Bundle(_bundle("tagmanifest-sha256.txt")(path)).digest,
     "bundle.json": lambda path: Bundle(_bundle("lbx/bundle.json")(path)).description,
     "needle.toml": _described,
-    "tags": lambda path: check.read_tags(_bundle("bagit.txt")(path), ["bagit.txt"]),
+    "tags": lambda path: verification.read_tags(_bundle("bagit.txt")(path), ["bagit.txt"]),
 }
 
 

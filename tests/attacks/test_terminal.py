@@ -194,7 +194,7 @@ def test_progress_bars_spell_names_out(tmp_path: Path) -> None:
     assert b"\x1b[1;31my" not in said
     script = (
         "import time\n"
-        "from lbx.cli.output import ByteProgress, RunBar\n"
+        "from lbx.cli.progress import ByteProgress, RunBar\n"
         "evil = chr(27) + ']0;owned' + chr(7) + '[bold]b[/bold]'\n"
         "with ByteProgress() as progress:\n"
         "    progress(evil, evil, 1, 2); time.sleep(0.3)\n"
@@ -218,7 +218,7 @@ def test_doctor_and_tracebacks_spell_out() -> None:
 
 
 def test_a_run_s_log_is_spelled_out(tmp_path: Path) -> None:
-    from lbx.base.listening import Listener
+    from lbx.base.listener import Listener
     from lbx.results import GenerationRow
     from lbx.running.monitor import ProgressTracker, RunMonitor
 

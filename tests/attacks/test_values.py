@@ -244,7 +244,7 @@ def test_the_whole_file_is_taken(form: str, jail: Jail, places_to_be: Callable[[
 
 @cache
 def _digest(bundle: Path) -> str:
-    from lbx.base.layout import Bundle
+    from lbx.base.bundle_folder import Bundle
 
     return Bundle(bundle).digest
 

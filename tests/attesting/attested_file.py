@@ -12,7 +12,7 @@ from lbx.base.records import Chunk, JudgedAnswer, RoundSample, Sample, sha256_te
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import Trust
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.attesting.attestation import attest_results, attestation_path

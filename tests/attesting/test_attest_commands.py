@@ -353,7 +353,7 @@ def test_what_reports_say_of_an_attestation(folder: Path, name: str, monkeypatch
     apply(folder)
     if name == "long":
         monkeypatch.setattr(checking, "_MOST_ROWS_IN_REPORTS", 3)
-    notice = checking.attestation_notice(folder / "results.duckdb")
+    notice = checking.attestation_notice(folder / "results.duckdb").text
     assert said in notice
     assert ("attested, no row has changed" in notice) == (name == "unchanged")
     assert ("Whether this key is trusted was not checked" in notice) == (name not in ("damaged", "long"))
@@ -368,4 +368,4 @@ def test_reports_say_it(lbx: Lbx, folder: Path, words: tuple[str, ...]) -> None:
 
 def test_a_file_without_an_attestation_has_no_notice(folder: Path) -> None:
     attestation_path(folder / "results.duckdb").unlink()
-    assert checking.attestation_notice(folder / "results.duckdb") == ""
+    assert checking.attestation_notice(folder / "results.duckdb") == ("", "")

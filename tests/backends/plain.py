@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lbx.backends.llama.cells import PADDING
+from lbx.backends.llama.cache_cells import PADDING
 from lbx.backends.llama.library import StepBatch
 from lbx.engine.model import SequenceExtension
 

@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="needs lbx[hf]")
 import torch
 
 from lbx.backends import load, resolve_model
-from lbx.backends.hf.files import refuse_unsafe_files
+from lbx.backends.hf.folder_checks import refuse_unsafe_files
 from lbx.backends.hf.single import Forward, full_logits, make_cache
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey

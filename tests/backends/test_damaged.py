@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from lbx.backends import load, read_card, resolve_model
-from lbx.backends.hf.files import refuse_foreign_tokenizer
+from lbx.backends.hf.folder_checks import refuse_foreign_tokenizer
 from lbx.base.errors import BackendError
 from lbx.running.models import load_to_count
 from tests.gguf_copy import gguf_copy

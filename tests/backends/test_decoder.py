@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from lbx.backends.hf import attention, check, decoder, packed_linear
+from lbx.backends.hf import attention, decoder, packed_linear, packing_probe
 from lbx.backends.hf.decoder import CompiledDecoder
 from lbx.backends.hf.kernel import Kernel, kernel_file
 from lbx.backends.hf.packed_linear import pack_linear_layers
@@ -162,7 +162,7 @@ def test_changed_layers_are_left_to_the_modules(kernel):
 def test_a_kernel_that_computes_something_else_is_not_used(kernel, monkeypatch):
     model = make_model("Llama")
     pack_linear_layers(model)
-    assert check.probe_model(model, "tiny").packing.uses_kernel
+    assert packing_probe.probe_model(model, "tiny").packing.uses_kernel
     make_layer = decoder._make_layer
 
     def make_other_layer(layer):
@@ -171,5 +171,5 @@ def test_a_kernel_that_computes_something_else_is_not_used(kernel, monkeypatch):
         return made
 
     monkeypatch.setattr(decoder, "_make_layer", make_other_layer)
-    packing = check.probe_model(model, "tiny").packing
+    packing = packing_probe.probe_model(model, "tiny").packing
     assert packing.by_segments and packing.reason is None and not packing.uses_kernel

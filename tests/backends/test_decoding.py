@@ -7,8 +7,9 @@ import pytest
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Request, SampleKey, replace_surrogates
-from lbx.engine.decoding import Decoding, check_fits
+from lbx.engine.decoding import Decoding
 from lbx.engine.stopping import StopSearch, stop_token_ids
+from lbx.engine.token_budget import check_fits
 from tests.backends.pieces import PieceTokenizer
 
 BYTES = ByteTokenizer()

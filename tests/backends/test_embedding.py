@@ -476,7 +476,7 @@ def test_a_model_is_for_one_or_the_other(card, decoder, tiny_hf, tiny_gguf, tmp_
 
 
 def test_a_model_repository_in_the_bundle(decoder, tmp_path):
-    from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle
+    from lbx.base.bundle_folder import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle
 
     root = tmp_path / "bundle"
     for name in (TAG_MANIFEST, BUNDLE_JSON):

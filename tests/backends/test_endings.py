@@ -11,7 +11,7 @@ import pytest
 from lbx.backends import load, resolve_model
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import complete
-from lbx.engine.sampling import find_end_tokens
+from lbx.engine.sampling_settings import find_end_tokens
 from tests.backends.tiny import with_tokens
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lbx.backends import load, read_card, resolve_model
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BackendError, EndpointError, PromptError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.benchmarks.needle import KINDS, Needle, NeedleSettings, make_sample
 from lbx.engine.batching import complete

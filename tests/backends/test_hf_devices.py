@@ -25,9 +25,9 @@ import transformers
 from lbx.backends import load, resolve_model
 from lbx.backends.hf import attention, loading
 from lbx.backends.hf.attention import Layout, QueryRows, ScoreOptions, TensorSegment
-from lbx.backends.hf.check import probe_model
 from lbx.backends.hf.kernel import make_layout
 from lbx.backends.hf.options import HfOptions
+from lbx.backends.hf.packing_probe import probe_model
 from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey

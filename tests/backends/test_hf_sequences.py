@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
 from lbx.backends.hf import decoder, kernel  # noqa: E402
-from lbx.backends.hf.check import probe_model  # noqa: E402
+from lbx.backends.hf.packing_probe import probe_model  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
 from lbx.engine.batching import DecodeBatch, complete, complete_all  # noqa: E402
 from lbx.engine.model import SequenceExtension  # noqa: E402
@@ -268,7 +268,7 @@ def test_kinds_with_states_that_grow_in_a_batch(kind, load_small):
 
 
 def test_states_take_at_most_a_part_of_the_memory(tiny_hf, tmp_path, monkeypatch):
-    from lbx.backends.hf import check
+    from lbx.backends.hf import packing_probe
 
     folder = save_hf(*STATES["mamba"], tiny_hf, tmp_path)
     backend = load_hf(folder, tmp_path)
@@ -281,8 +281,8 @@ def test_states_take_at_most_a_part_of_the_memory(tiny_hf, tmp_path, monkeypatch
     assert state == 2 * config.intermediate_size * (config.conv_kernel + config.state_size) * 4
     assert backend._memory.max_sequences == 8 + 32
     backend.close()
-    monkeypatch.setattr(check, "_STATES", 12 * state)
-    monkeypatch.setattr(check, "_WEIGHTS_PART", 1 << 40)
+    monkeypatch.setattr(packing_probe, "_STATES", 12 * state)
+    monkeypatch.setattr(packing_probe, "_WEIGHTS_PART", 1 << 40)
     backend = load_hf(folder, tmp_path)
     assert backend.sequences().max_sequences == 8 + 4
     backend.close()

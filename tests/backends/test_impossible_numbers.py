@@ -13,7 +13,7 @@ import pytest
 
 from lbx.backends import load, resolve_model
 from lbx.backends.cards import parse_card
-from lbx.backends.hf.files import refuse_unsafe_files
+from lbx.backends.hf.folder_checks import refuse_unsafe_files
 from lbx.backends.llama.formats import check_gguf
 from lbx.base.errors import BackendError, UsageError
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.backends import load, resolve_model
-from lbx.backends.llama.cells import GRAIN, Blocks, PassSize, PlainCells, pass_size
+from lbx.backends.llama.cache_cells import GRAIN, Blocks, PassSize, PlainCells, pass_size
 from lbx.backends.llama.options import LlamaOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey

@@ -9,8 +9,8 @@ import pytest
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey, Sampling
-from lbx.engine.decoding import Sampler, gumbel_noise
-from lbx.engine.sampling import ignored_repetition_penalty, recommended_sampling
+from lbx.engine.sampler import Sampler, gumbel_noise
+from lbx.engine.sampling_settings import ignored_repetition_penalty, recommended_sampling
 
 PROBABILITIES = np.array([0.05, 0.4, 0.3, 0.15, 0.1])
 KNOWN = [1.800888126, 1.839280096, 0.483048701]

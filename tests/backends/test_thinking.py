@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.engine.decoding import Decoding, check_fits
+from lbx.engine.decoding import Decoding
 from lbx.engine.reasoning import KNOWN_MARKS, ReasoningMarks, split_reasoning
+from lbx.engine.token_budget import check_fits
 from tests.backends.pieces import PieceTokenizer
 
 BYTES = ByteTokenizer()

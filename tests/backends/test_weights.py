@@ -10,8 +10,8 @@ from lbx.backends import load, resolve_model, weights_path
 from lbx.backends.cards import ModelCard, Weights
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.llama.options import LlamaOptions
+from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle
 from lbx.base.errors import BackendError, UsageError
-from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle
 
 
 @pytest.fixture

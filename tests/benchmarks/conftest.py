@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.inputs import link_tree
-from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 
 COMMIT = "0" * 40
 

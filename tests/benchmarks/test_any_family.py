@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Score
 from lbx.benchmarks import graphwalks, lveval, mrcr
-from lbx.benchmarks.base.files import DataRow
+from lbx.benchmarks.base.data_files import DataRow
 from lbx.benchmarks.leval import tasks as leval
 from lbx.benchmarks.longbench import tasks as longbench
 from lbx.benchmarks.longbench.benchmark import make_sample
@@ -280,11 +280,11 @@ def test_evidence(family: str, task: str, references: list[object], evidence: li
 def metrics_of(family: str, task: str) -> tuple[str, ...]:
     match family:
         case "longbench":
-            return longbench.METRICS[longbench.kind_of(task).metric]
+            return longbench.METRICS[longbench.rules_of(task).metric]
         case "longbench_pro":
             return longbench_pro.METRICS[longbench_pro.TASKS[task].metric]
         case "lveval":
-            return lveval.METRICS[lveval.kind_of(task).metric]
+            return lveval.METRICS[lveval.rules_of(task).metric]
         case "leval":
             return leval.METRICS[leval.KINDS[task]]
         case "longbench_v2":

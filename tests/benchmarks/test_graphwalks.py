@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lbx.backends.scripted import ByteTokenizer
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError, PromptError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Sampling, ScoredSample, Truncation, sha256_text
 from lbx.benchmarks.graphwalks import LEVELS, TASKS, read_nodes
 from lbx.benchmarks.registry import BENCHMARKS

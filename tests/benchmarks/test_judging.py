@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import JudgedAnswer, RoundSample, Sample, Truncation, sha256_text
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
-from lbx.benchmarks.registry import BENCHMARKS, benchmarks_with, reserved_names, select
+from lbx.benchmarks.registry import BENCHMARKS, benchmarks_with, reserved_names
+from lbx.options.task_selection import select_tasks
 from lbx.results.rows import stored_sample
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
@@ -250,4 +251,4 @@ def test_the_name_means_what_is_stored_and_can_be_no_benchmark_of_ones_own(make_
     assert stored.aggregate("ours", []) == []
     assert stored.cluster(replace(ONE, document_sha256="d").sample(PAIRS), "elsewhere") == "d"
     with pytest.raises(UsageError, match='no task "judge"'):
-        select(bundle, [NAME])
+        select_tasks(bundle, [NAME])

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError
-from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, ScoredSample, Truncation
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.prompts import RETRIEVAL_SCRIPT, SCRIPT, STUFF
@@ -21,7 +21,7 @@ from lbx.benchmarks.leval.tasks import KINDS
 from lbx.benchmarks.registry import BENCHMARKS, judged_samples
 from lbx.options.asking import Mode
 from lbx.options.run_spec import SampleOptions
-from lbx.options.selection import select_samples
+from lbx.options.sample_selection import select_samples
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 QUESTIONS = {

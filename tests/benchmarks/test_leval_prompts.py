@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lbx.backends.scripted import ByteTokenizer
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, EmptyPromptError
-from lbx.base.layout import Bundle
 from lbx.base.records import Prompt, Sample, Sampling, Truncation
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.prompts import CONFIG, FOUNDING_ANSWERS, FOUNDING_SCRIPT, SCRIPT

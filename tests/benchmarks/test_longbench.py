@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import Chunk, Sample, ScoredSample, Truncation
-from lbx.benchmarks.base.files import DataRow
-from lbx.benchmarks.longbench.benchmark import METRICS, NEW_TOKENS, PROMPTS, TASKS, LongBench, kind_of, make_sample
+from lbx.benchmarks.base.data_files import DataRow
+from lbx.benchmarks.longbench.benchmark import METRICS, NEW_TOKENS, PROMPTS, TASKS, LongBench, make_sample, rules_of
 from lbx.benchmarks.longbench.tasks import BUCKETS
 from lbx.options.asking import Mode
 
@@ -244,7 +244,7 @@ def scored(task: str, **scores: float) -> ScoredSample:
 
 def grouped(tasks: Mapping[str, float]) -> dict[tuple[str, str, str], Number]:
     """The groups of tasks' percentages."""
-    rows = {task: [scored(task, **{METRICS[kind_of(task).metric][0]: score / 100})] for task, score in tasks.items()}
+    rows = {task: [scored(task, **{METRICS[rules_of(task).metric][0]: score / 100})] for task, score in tasks.items()}
     return {(group.grouping, group.name, group.metric): group for group in LongBench().groups(rows)}
 
 
@@ -294,7 +294,7 @@ def test_e_is_added_up_apart() -> None:
         f"{task}_e": [
             replace(one, sample=replace(one.sample, length=length))
             for length, value in ((100, 0.2), (4000, 0.4), (9000, 0.6))
-            for one in [scored(f"{task}_e", **{METRICS[kind_of(task).metric][0]: value})]
+            for one in [scored(f"{task}_e", **{METRICS[rules_of(task).metric][0]: value})]
         ]
         for task in names
     }
@@ -309,7 +309,7 @@ def test_e_is_added_up_apart() -> None:
 
 
 def test_groups_of_the_plain_tasks_do_not_change_with_e() -> None:
-    plain = {task: [scored(task, **{METRICS[kind_of(task).metric][0]: 0.5})] for task in all_but()}
+    plain = {task: [scored(task, **{METRICS[rules_of(task).metric][0]: 0.5})] for task in all_but()}
     both = {**plain, "qasper_e": [scored("qasper_e", f1=0.1)]}
     groups = LongBench().groups(both)
     assert [g for g in groups if not g.grouping.endswith("_e")] == LongBench().groups(plain)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError
-from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.sources import JsonArray

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Prompt, Sample, ScoredSample, Truncation
 from lbx.benchmarks.longbench_v2 import DOMAINS, PROMPTS, TASK, LongBenchV2
 from lbx.options.asking import Mode

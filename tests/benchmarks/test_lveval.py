@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks.lveval import CONFIG, DATASETS, LEVELS, METRICS, REPO, LVEval
 

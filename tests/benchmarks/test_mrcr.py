@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lbx.backends.scripted import ByteTokenizer
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError, PromptError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Sampling, ScoredSample, Truncation
-from lbx.benchmarks.base.files import DataRow
+from lbx.benchmarks.base.data_files import DataRow
 from lbx.benchmarks.mrcr import LENGTHS, TASKS, _messages, _sample, grade
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.engine.prompter import ChatTemplate, Prompter, ReadPrompt

@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json, sha256_text
-from lbx.benchmarks.base import files
+from lbx.benchmarks.base import data_files
 from lbx.benchmarks.metrics.registry import METRICS, ScoringTarget
 from lbx.benchmarks.own import rows as own_rows
 from lbx.benchmarks.own.benchmark import CustomBenchmark, custom_names, read_for_bundle
 from lbx.benchmarks.own.definition import FILE, READERS, read_definition
-from lbx.benchmarks.registry import BENCHMARKS, all_tasks, reserved_names, select
+from lbx.benchmarks.registry import BENCHMARKS, all_tasks, reserved_names
 from lbx.opinions.judge_run import read_rubric
+from lbx.options.task_selection import select_tasks
 
 EXAMPLE = Path(__file__).parents[2] / "bundle" / "examples" / "handbook"
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
@@ -58,9 +59,9 @@ def handbook(make_bundle: MakeBundle) -> Bundle:
 def test_the_example_is_listed_chosen_and_read(handbook: Bundle) -> None:
     tasks = ["handbook/facts", "handbook/choices", "handbook/facts_zh"]
     assert [task.full_name for task in all_tasks(handbook)] == tasks
-    assert [task.full_name for task in select(handbook, ["handbook/facts*"])] == [tasks[0], tasks[2]]
+    assert [task.full_name for task in select_tasks(handbook, ["handbook/facts*"])] == [tasks[0], tasks[2]]
     with pytest.raises(UsageError, match="Did you mean handbook/facts"):
-        select(handbook, ["handbook/fact"])
+        select_tasks(handbook, ["handbook/fact"])
     family = BENCHMARKS["handbook"]
     facts, choices, zh = (list(family.samples(handbook, task.name)) for task in all_tasks(handbook))
     assert [len(facts), len(choices), len(zh)] == [5, 3, 4]
@@ -236,7 +237,7 @@ def test_every_mistake_is_named(tmp_path: Path, mistake: str) -> None:
 def test_rows_are_counted_as_they_are_read(
     tmp_path: Path, suffix: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_CHUNK", chunk)
+    monkeypatch.setattr(data_files, "_CHUNK", chunk)
     texts = ['{"a": [', "\\", 'x\\"', '"]}', "\n\n", " ", "ключ", "{}[]" * 9]
     rows = [{"id": str(at), "question": text, "turns": [{"role": text}, [{}]]} for at, text in enumerate(texts)]
     path = tmp_path / f"rows{suffix}"

@@ -10,9 +10,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError
-from lbx.base.layout import Bundle
-from lbx.benchmarks.registry import BENCHMARKS, select
+from lbx.benchmarks.registry import BENCHMARKS
+from lbx.options.task_selection import select_tasks
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 
@@ -50,7 +51,7 @@ def converted(bundle: Bundle, make_bundle: MakeBundle, tmp_path: Path) -> Bundle
 
 
 def test_samples_are_the_same(bundle: Bundle, converted: Bundle) -> None:
-    tasks = select(converted, ["longbench", "longbench_v2", "leval"])
+    tasks = select_tasks(converted, ["longbench", "longbench_v2", "leval"])
     assert [task.full_name for task in tasks] == ["longbench/multi_news", "longbench_v2/mcq", "leval/tpo"]
     for task in tasks:
         benchmark = BENCHMARKS[task.benchmark]
@@ -62,4 +63,4 @@ def test_samples_are_the_same(bundle: Bundle, converted: Bundle) -> None:
 def test_a_damaged_file_is_named(make_bundle: MakeBundle) -> None:
     broken = make_bundle({"hub:L4NLP/LEval/tpo/test/0000.parquet": b"PAR1 and nothing more"})
     with pytest.raises(BundleError, match="tpo/test"):
-        select(broken, ["leval"])
+        select_tasks(broken, ["leval"])

@@ -11,7 +11,7 @@ import pytest
 
 from lbx.base.records import canonical_json, sha256_text
 from lbx.benchmarks.ruler import generator
-from lbx.benchmarks.ruler.generator import CountLog, kept_counts, kept_folder
+from lbx.benchmarks.ruler.generator import CountLog, cached_counts, count_cache_folder
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import RulerSettings
 from tests.made_ruler import MakeBundle
@@ -31,13 +31,13 @@ def count_all(texts: list[str] = TEXTS, bundled: Path | None = None) -> tuple[li
     """Return the counts of texts, and the texts that were counted, in a process of its own."""
     generator._LOGS.clear()
     counted: list[str] = []
-    with kept_counts(DESCRIPTION, bundled) as log:
+    with cached_counts(DESCRIPTION, bundled) as log:
         count = log.counter(lambda text: counted.append(text) or len(text.split()))  # type: ignore[func-returns-value]
         return [count(text) for text in texts], counted
 
 
 def kept_file() -> Path:
-    folder = kept_folder()
+    folder = count_cache_folder()
     assert folder
     return folder / f"{sha256_text(canonical_json(DESCRIPTION))}.json"
 

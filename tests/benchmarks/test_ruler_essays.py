@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
-from lbx.benchmarks.registry import select
 from lbx.benchmarks.ruler import needles
 from lbx.benchmarks.ruler.needles import FOLDER, WHOLE_FILE, essay_files, read_essays
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import CONSTANTS, RulerSettings
+from lbx.options.task_selection import select_tasks
 from tests.made_ruler import ruler_files
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
@@ -95,7 +95,7 @@ def test_a_search_near_the_end_of_the_parts_is_refused(
 def test_a_bundle_without_essays_is_not_a_small_window(tmp_path: Path) -> None:
     made = bundle(tmp_path, {CONSTANTS: ""})
     with pytest.raises(UsageError, match=r"does not contain the data of ruler/niah_single_2_4096\.") as refused:
-        select(made, ["ruler/niah_single_2_4096"])
+        select_tasks(made, ["ruler/niah_single_2_4096"])
     assert refused.value.command == "lbx bundle bundle/ruler.toml bundle/ruler_essays.toml"
     with pytest.raises(BundleError) as missing:
         read_essays(made)

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from lbx.backends.scripted import ByteTokenizer
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import LbxError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks.base.benchmark import AskedModel, ModelTokenizer
+from lbx.benchmarks.base.benchmark import ModelTokenizer, UnloadedModel
 from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
 from lbx.benchmarks.ruler.samples import SampleSet
@@ -264,7 +264,7 @@ def test_counts_that_cannot_be_kept(
 CHILD = """
 import sys
 from pathlib import Path
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import RulerSettings
 made = SampleSet(Bundle(Path(sys.argv[1])), RulerSettings(samples=40), "words", lambda text: len(text.split()))
@@ -313,7 +313,7 @@ def load_tokenizer(sha256: str) -> ModelTokenizer:
 
 
 def test_a_bound_family_is_pickled_before_and_after_its_samples(bundle: Bundle) -> None:
-    family = Ruler().for_model(AskedModel(None, partial(load_tokenizer, "a")), PLAIN)
+    family = Ruler().for_model(UnloadedModel(None, partial(load_tokenizer, "a")), PLAIN)
     before = pickle.dumps(family)
     samples = [*family.samples(bundle, "niah_multikey_3_8000")]
     assert len(samples) == 3
@@ -325,7 +325,7 @@ def test_samples_share_an_id_if_tokenizers_count_alike(bundle: Bundle) -> None:
     """Two formats of a model have tokenizers of their own, and the same samples."""
     first, second, other = (
         {sample.sample_id for sample in Ruler().for_model(model, PLAIN).samples(bundle, "niah_multikey_3_8000")}
-        for model in (AskedModel(None, partial(load_tokenizer, name)) for name in ("a", "b", "half"))
+        for model in (UnloadedModel(None, partial(load_tokenizer, name)) for name in ("a", "b", "half"))
     )
     assert len(first) == len(other) == 3
     assert first == second and not first & other

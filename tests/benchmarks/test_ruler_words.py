@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.benchmarks.ruler.needles import WordPairs, word_list
 from lbx.benchmarks.ruler.sentences import SentenceSplitter, read_parameters
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.registry import BENCHMARKS, embedding_tasks, format_names, select
+from lbx.benchmarks.registry import BENCHMARKS, embedding_tasks, format_names
+from lbx.options.task_selection import select_tasks
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 
@@ -35,7 +36,7 @@ def small(make_bundle: MakeBundle) -> Bundle:
 
 
 def names(bundle: Bundle, *wanted: str) -> list[str]:
-    return [task.full_name for task in select(bundle, wanted)]
+    return [task.full_name for task in select_tasks(bundle, wanted)]
 
 
 def test_names(small: Bundle) -> None:
@@ -65,7 +66,7 @@ def test_a_bundled_needle_is_one_of_all(make_bundle: MakeBundle) -> None:
 def test_a_bundle_without_any_benchmark(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({"files/models/notes.txt": b"x"})
     with pytest.raises(UsageError, match=r"has no benchmark data.*--tasks needle"):
-        select(bundle, ["all"])
+        select_tasks(bundle, ["all"])
     assert len(names(bundle, "needle")) == 6
 
 
@@ -81,7 +82,7 @@ def test_a_bundle_without_any_benchmark(make_bundle: MakeBundle) -> None:
 )
 def test_an_unknown_name_gets_its_nearest(small: Bundle, name: str, near: str) -> None:
     with pytest.raises(UsageError) as caught:
-        select(small, [name])
+        select_tasks(small, [name])
     assert caught.value.exit_code == 2
     assert f'no task "{name}"' in str(caught.value)
     assert re_words(str(caught.value), near)
@@ -95,10 +96,10 @@ def re_words(text: str, near: str) -> bool:
 def test_only_what_the_bundle_holds_is_offered(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({"files/needle/needle.toml": b'languages = ["en"]'})
     with pytest.raises(UsageError, match=r"does not contain the data of longbench/qasper.*bundle/longbench\.toml"):
-        select(bundle, ["qasper"])
+        select_tasks(bundle, ["qasper"])
     for name in ("longbench/qaspar", "levle", "gov_reprt"):
         with pytest.raises(UsageError, match=f'no task "{name}"') as caught:
-            select(bundle, [name])
+            select_tasks(bundle, [name])
         assert "Did you mean" not in str(caught.value), name
 
 
@@ -112,12 +113,12 @@ def test_only_what_the_bundle_holds_is_offered(make_bundle: MakeBundle) -> None:
 )
 def test_a_task_that_is_not_in_the_bundle(small: Bundle, name: str, recipe: str) -> None:
     with pytest.raises(UsageError, match=f"does not contain the data of {name}.*lbx bundle {recipe}"):
-        select(small, [name])
+        select_tasks(small, [name])
 
 
 def test_no_name_at_all(small: Bundle) -> None:
     with pytest.raises(UsageError, match="No tasks given"):
-        select(small, [])
+        select_tasks(small, [])
 
 
 def test_what_a_family_names_is_all_that_is_known_of_it() -> None:

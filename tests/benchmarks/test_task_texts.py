@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import JudgeBenchmark

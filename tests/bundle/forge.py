@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lbx.bundle.bag import render_tags
+from lbx.bundle.manifest import render_tags
 
 FILES = {"data/files/a.txt": b"first", "data/files/b/c.txt": b"second" * 400, "data/files/empty.txt": b""}
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import TAG_MANIFEST
 from lbx.base.errors import BundleError
-from lbx.base.layout import TAG_MANIFEST
 from lbx.bundle import Trust, unpack, verify
-from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.compression import Compressor
+from lbx.bundle.manifest import TAG_SIGNATURE
 from lbx.bundle.signing.signature import sign
 from lbx.bundle.volumes import MAX_VOLUME, VolumeWriter, publish, render_sums
 from tests.bundle.forge import Member, members

@@ -11,8 +11,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from lbx.base.layout import Bundle
-from lbx.benchmarks.registry import BENCHMARKS, select
+from lbx.base.bundle_folder import Bundle
+from lbx.benchmarks.registry import BENCHMARKS
+from lbx.options.task_selection import select_tasks
 from tests.bundle.hubserver import Faults, HubServer, serve
 from tests.command_line import Lbx, fails
 
@@ -107,7 +108,7 @@ def questions(shared: Shared) -> list[dict]:
 
 def _tasks(bundle: Bundle, *names: str) -> list[tuple[str, int]]:
     """Each task and its samples, every one of them read."""
-    tasks = select(bundle, list(names))
+    tasks = select_tasks(bundle, list(names))
     for task in tasks:
         assert len(list(BENCHMARKS[task.benchmark].samples(bundle, task.name))) == task.samples
     return [(task.full_name, task.samples) for task in tasks]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import FetchError, UsageError
-from lbx.base.layout import Bundle
 from lbx.bundle import CreateResult, Retry, create, unpack, verify
 from tests.bundle.hubserver import Faults, HubServer, commit_of
 from tests.bundle.small_hub import DATASET, FAST, MODEL

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import FetchError, UsageError
-from lbx.base.layout import Bundle
 from lbx.bundle import ArchiveFormat, CreateResult, Outline, unpack
 from lbx.bundle.volumes import MAX_VOLUME
 from lbx.cli.bundling import _show_outline

@@ -14,8 +14,8 @@ from pathlib import Path
 import bagit
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError
-from lbx.base.layout import Bundle
 from lbx.bundle import ArchiveFormat, CreateResult, create, unpack, verify, verify_folder
 from lbx.bundle.volumes import MAX_VOLUME
 from tests.bundle.hubserver import HubServer, serve

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lbx.base import outputs
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError
-from lbx.base.layout import Bundle
 from lbx.bundle import unpack, verify, verify_folder
 from tests.bundle.forge import FILES, Member, forged, member, members, reseal, write
 from tests.bundle.sealed import contents

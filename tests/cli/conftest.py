@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.benchmarks.registry import BENCHMARKS
 from tests.command_line import Lbx
 

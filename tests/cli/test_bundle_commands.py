@@ -7,7 +7,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from tests.command_line import Lbx, fails
 
 RECIPE = """

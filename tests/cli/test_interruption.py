@@ -88,7 +88,7 @@ def test_a_signal_that_arrives_again_does_not_interrupt_saving() -> None:
     """PBS and LSF signal all processes of a job, and the job's script passes the signal on."""
     program = """
 import os, signal
-from lbx.cli.failures import stoppable
+from lbx.cli.error_conversion import stoppable
 with stoppable(loads_model=False):
     try:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -106,7 +106,7 @@ def test_a_signal_during_a_query_ends_the_command_like_any_other(number: str, co
     script = f"""
 import os, signal, threading, duckdb
 from lbx.base.errors import InterruptedByUserError
-from lbx.cli.failures import stoppable
+from lbx.cli.error_conversion import stoppable
 threading.Timer(0.5, os.kill, (os.getpid(), signal.{number})).start()
 try:
     with stoppable(loads_model=False):

@@ -15,8 +15,8 @@ import pytest
 from lbx.base.errors import StoreError
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.cli import cluster, completing
-from lbx.cli.loading import import_object, option_fields
+from lbx.cli import cluster, shell_completion
+from lbx.cli.command_builder import import_object, option_fields
 from lbx.cli.main import COMMANDS, load_command
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.options.meanings import MEANINGS, RELATED
@@ -259,13 +259,13 @@ def test_an_option_of_another_command_is_told_what_this_one_has(
 
 
 def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {*completing.runs({"results": results})} == {"alpha-1", "alpha-2", "beta", "large", "small"}
-    assert completing.tasks({"results": results}) == ["leval", "longbench", "leval/tpo", "longbench/qasper"]
-    assert {"leval", "leval/tpo", "longbench/qasper"} <= {*completing.tasks({})}
+    assert {*shell_completion.runs({"results": results})} == {"alpha-1", "alpha-2", "beta", "large", "small"}
+    assert shell_completion.tasks({"results": results}) == ["leval", "longbench", "leval/tpo", "longbench/qasper"]
+    assert {"leval", "leval/tpo", "longbench/qasper"} <= {*shell_completion.tasks({})}
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mine.toml").write_text('backend = "scripted"\n[weights]\npath = "x.jsonl"\n')
     monkeypatch.chdir(tmp_path)
-    assert "mine" in completing.models({})
+    assert "mine" in shell_completion.models({})
     offering = {"run", "report", "show", "browse", "judge", "rate", "export", "score", "prompts", "plan"}
     for command in offering:
         params: list[Any] = list(load_command(command).params)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.benchmarks.own import rows as documents
 from lbx.benchmarks.own.benchmark import read_for_bundle
 from lbx.benchmarks.registry import BENCHMARKS, reserved_names

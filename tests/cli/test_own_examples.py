@@ -13,7 +13,7 @@ import duckdb
 import pytest
 from markdown_it import MarkdownIt
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Chunk, Prompt, Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.asking import PLAIN, Mode

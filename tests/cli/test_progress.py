@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from lbx.base.listening import RunProgress
+from lbx.base.listener import RunProgress
 from tests.cli.kill_parts import slow
 from tests.command_line import Lbx
 from tests.screen import Shown, on_screen
@@ -62,7 +62,8 @@ def test_an_error_leaves_no_bar_and_notes_come_above_it(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"
         "from lbx.base.errors import LbxError\n"
-        "from lbx.cli.output import RunBar, note, show_error\n"
+        "from lbx.cli.output import note, show_error\n"
+        "from lbx.cli.progress import RunBar\n"
         "try:\n"
         "    with RunBar() as bar:\n"
         "        bar.on_count('longbench/a-task-with-a-long-name: chunks retrieved', 5, 15_000)\n"

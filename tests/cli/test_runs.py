@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingRow
 from lbx.opinions.rating_sets import Item, RatingAnswer, RatingSet
 from lbx.results import Store

@@ -16,7 +16,7 @@ from typing import get_args
 import pytest
 from typer.models import ParameterInfo
 
-from lbx.cli.loading import CommandSpec, import_object, parameters_of
+from lbx.cli.command_builder import CommandSpec, import_object, parameters_of
 from lbx.cli.main import COMMANDS, load_command
 from lbx.results import Store
 from tests.command_line import Lbx

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import BackendError
-from lbx.base.listening import Listener
-from lbx.cli import output
-from lbx.cli.output import RunBar
+from lbx.base.listener import Listener
+from lbx.cli import progress as progress_line
+from lbx.cli.progress import RunBar
 from lbx.results import GenerationRow, RunRow, Store
 from lbx.running import monitor
 from lbx.running.monitor import ProgressTracker, RunMonitor, record_sessions
@@ -37,7 +37,7 @@ def until(true: Callable[[], bool]) -> None:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_TICK_S", 0.01)
     monkeypatch.setattr(monitor, "LOG_SECONDS", 0.03)
-    monkeypatch.setattr(output, "RUN_LOG_SECONDS", 0.03)
+    monkeypatch.setattr(progress_line, "RUN_LOG_SECONDS", 0.03)
 
 
 @pytest.mark.usefixtures("hurried")
@@ -59,7 +59,7 @@ def test_a_log_is_there_as_soon_as_a_run_has_begun(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(monitor, "_TICK_S", 0.01)
     log = tmp_path / "x.log"
     with RunBar() as bar, RunMonitor(ProgressTracker(None, 4), bar, log):
-        until(log.exists)
+        until(lambda: log.exists() and bool(log.read_text()))
         assert len(log.read_text().splitlines()) == 1, "the next line comes a minute later"
 
 

@@ -19,7 +19,7 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.aggregation import aggregate_scores

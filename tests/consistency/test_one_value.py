@@ -106,7 +106,7 @@ def in_formats(name: str, table: Table) -> Iterator[str]:
     if name == "paper":
         made = papers.sheets(table)
         yield from (f"markdown: {why}" for why in in_paper(table, from_markdown("".join(map(render.markdown, made)))))
-        yield from (f"latex: {why}" for why in in_paper(table, from_latex("".join(render.pieces(made)))))
+        yield from (f"latex: {why}" for why in in_paper(table, from_latex("".join(render.latex_pieces(made)))))
         return
     view = REPORTS[name]
     made_one = sheet(view, table)
@@ -117,7 +117,7 @@ def in_formats(name: str, table: Table) -> Iterator[str]:
     yield from (f"markdown: {why}" for why in misprints(view, table, grid))
     (grid,) = from_text("\n".join(line.text for line in lines(made_one, ascii_only=True)))
     yield from (f"table: {why}" for why in misprints(view, table, grid))
-    blocks = list(from_latex("".join(render.pieces([made_one]))))
+    blocks = list(from_latex("".join(render.latex_pieces([made_one]))))
     yield from (f"latex: {why}" for why in misprints(view, table, joined(blocks, made_one.columns)))
 
 

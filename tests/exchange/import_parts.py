@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.inputs import link_tree
-from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.bundle_folder import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.exchange.importing import ImportSummary, parse_predictions, write_predictions
 from lbx.results import Store
 

@@ -14,7 +14,7 @@ from lbx.exchange.exporting import export
 from lbx.report.query import ReportQuery
 from lbx.report.reports import read_report
 from lbx.results import Store
-from lbx.results.whole.changes import score_with
+from lbx.results.whole.run_changes import score_with
 from tests import profiles
 from tests.exchange.harness_parts import (
     TIME,

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from lbx.base.bundle_folder import FILES, Bundle
 from lbx.base.errors import BundleError, StoreError, UsageError
-from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric, read_judge_file
 from lbx.exchange.exporting import export
@@ -23,7 +23,7 @@ from lbx.opinions.judgement_files import JudgeRun, export_judgements, read_judge
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import Rescoring, rescore
-from lbx.results.whole.changes import score_with
+from lbx.results.whole.run_changes import score_with
 from tests.exchange.import_parts import bundle_of, import_predictions
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"

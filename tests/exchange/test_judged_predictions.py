@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import FILES, Bundle
 from lbx.base.errors import BundleError, StoreError, UsageError
-from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.leval.judge import published_files
 from lbx.exchange.exporting import export
 from lbx.exchange.importing import import_published_run
 from lbx.opinions.answer_files import export_judge_answers
 from lbx.results import GenerationRow, RunRow, Store
-from lbx.results.whole.changes import score_with
+from lbx.results.whole.run_changes import score_with
 from tests.exchange.import_parts import bundle_of, import_predictions, real_bundle
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_files import export_ratings, import_ratings
 from lbx.opinions.rating_pages import read_pages
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow

@@ -12,7 +12,7 @@ import pytest
 from lbx.report.query import ReportQuery
 from lbx.report.reports import read_report
 from lbx.results import Store
-from lbx.results.whole.changes import score_with
+from lbx.results.whole.run_changes import score_with
 from tests import profiles
 from tests.exchange.export_readers import tool
 from tests.exchange.import_parts import import_predictions

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from lbx.base.layout import FILES
+from lbx.base.bundle_folder import FILES
 from lbx.opinions.rating_files import export_ratings, import_ratings
 from lbx.opinions.rating_pages import read_pages
 from lbx.opinions.rating_sets import Item, documents

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks.base.prediction_lines import split_rows
 from lbx.benchmarks.registry import BENCHMARKS

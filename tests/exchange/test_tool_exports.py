@@ -10,8 +10,8 @@ import pytest
 
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.registry import EXPORT_FORMATS
-from lbx.exchange.tools.exporting import NOTICE
 from lbx.exchange.tools.run_records import TaskRecord, task_names
+from lbx.exchange.tools.tool_export import NOTICE
 from lbx.results import Store
 from tests.command_line import Lbx, fails
 from tests.exchange.tool_export_parts import exported, numbers_of, odd_file

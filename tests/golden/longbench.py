@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lbx.base.records import Sample, Score, ScoredSample
-from lbx.benchmarks.longbench.benchmark import METRICS, LongBench, accepted_answers, kind_of
-from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, odd_answers
+from lbx.benchmarks.longbench.benchmark import METRICS, LongBench, accepted_answers, rules_of
+from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, classify_odd_answers
 from lbx.benchmarks.metrics import rouge
 from tests.golden.case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
 
@@ -20,14 +20,14 @@ def records() -> Iterator[Case]:
     """The score, the score without the recursion limit, the depth of the recursion, and where eval.py stops."""
     for record in golden_records(NAME):
         task, name = record["dataset"], record["id"]
-        headline = METRICS[kind_of(task).metric][0]
+        headline = METRICS[rules_of(task).metric][0]
         scores = _judged()[name][1]
         # null is where the official code raises: 0 here, with a reason
         yield Case(NAME, task, headline, name, scores[headline].score, record["score"] or 0.0, EXACT)
         if isinstance(record["prediction"], str):
             stops = "stops" if scores[headline].error else "scores"
             yield Case(NAME, task, "error", name, stops, "stops" if record["error"] else "scores")
-        if kind_of(task).metric == "rouge_l" and not record["error"]:
+        if rules_of(task).metric == "rouge_l" and not record["error"]:
             wanted = record["score_unlimited_recursion"]
             yield Case(NAME, task, "rouge_l_unlimited", name, scores["rouge_l_unlimited"].score, wanted or 0.0, EXACT)
             if "recon_frames" in record:
@@ -45,7 +45,7 @@ def aggregates() -> Iterator[Case]:
 def _plain() -> Iterator[Case]:
     golden = golden_aggregates("longbench")
     for task, name, ids, wanted in _chosen(golden):
-        metric = METRICS[kind_of(task).metric][0]
+        metric = METRICS[rules_of(task).metric][0]
         yield Case(NAME, task, metric, name, _numbers(task, _rows(ids)).get(metric), wanted)
 
 
@@ -54,7 +54,7 @@ def _buckets() -> Iterator[Case]:
     for task, name, ids, wanted in _chosen(golden):
         numbers = _numbers(f"{task}_e", _rows(ids))
         for bucket, number in wanted.items():
-            metric = f"{METRICS[kind_of(task).metric][0]}/{bucket}"
+            metric = f"{METRICS[rules_of(task).metric][0]}/{bucket}"
             yield Case(NAME, f"{task}_e", metric, name, numbers.get(metric), number)
 
 
@@ -87,13 +87,13 @@ def _published() -> Iterator[Case]:
             rows = [json.loads(line) for line in (folder / f"{task}.jsonl").read_text("utf-8").splitlines()]
             records = [{"id": "", "dataset": task, "prediction": row["pred"], **row} for row in rows]
             scored = [_row(record, rows[-1]["all_classes"]) for record in records]
-            metric = METRICS[kind_of(task).metric][0]
+            metric = METRICS[rules_of(task).metric][0]
             yield Case(NAME, task, metric, f"published by {folder.name}", _numbers(task, scored).get(metric), wanted)
 
 
 def _sample(record: Record, all_classes: object) -> Sample:
     meta: dict[str, object] = {"all_classes": all_classes}
-    if odd := odd_answers(record["answers"]):
+    if odd := classify_odd_answers(record["answers"]):
         meta[ODD_ANSWERS] = odd
     return Sample(
         benchmark=NAME,
@@ -122,9 +122,9 @@ def _row(record: Record, all_classes: object) -> ScoredSample:
 def _frames(record: Record) -> int:
     task, answer = record["dataset"], record["prediction"]
     answer = answer if isinstance(answer, str) else ""
-    if kind_of(task).first_line:
+    if rules_of(task).first_line:
         answer = answer.lstrip("\n").split("\n")[0]
-    measure = rouge.rouge_l_zh if kind_of(task).language == "zh" else rouge.rouge_l
+    measure = rouge.rouge_l_zh if rules_of(task).language == "zh" else rouge.rouge_l
     return measure(answer, accepted_answers(task, record["answers"])).frames
 
 

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 
 from lbx.base.records import Sample, Score, ScoredSample
-from lbx.benchmarks.lveval import LVEval, kind_of, parse_references
+from lbx.benchmarks.lveval import LVEval, parse_references, rules_of
 from lbx.benchmarks.metrics import keyword_gate
 from tests.golden.case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
@@ -20,7 +20,7 @@ def records() -> Iterator[Case]:
         yield _case(record, headline.metric, headline.score, record["score"] or 0.0)
         if isinstance(record["prediction"], str):  # an answer of lbx is always text
             yield _case(record, "error", _stops(headline.error is not None), _stops(record["error"] is not None))
-        if kind_of(_task(record)).metric == "rouge_l" and not record["error"]:
+        if rules_of(_task(record)).metric == "rouge_l" and not record["error"]:
             yield from _unlimited(record)
 
 

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from bench.inputs import link_tree
-from lbx.base.layout import FILES, Bundle
+from lbx.base.bundle_folder import FILES, Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks.base.benchmark import AskedModel, ModelTokenizer
+from lbx.benchmarks.base.benchmark import ModelTokenizer, UnloadedModel
 from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
 from lbx.benchmarks.ruler.generator import Candidate
@@ -178,7 +178,8 @@ def test_the_family_with_the_tokenizer_of_a_model(
     run, golden = next(runs(name))
     folder = ruler_tokenizer(run["tokenizer"])
     tokenizer, _ = open_tokenizer(folder, Chat(), own_template=True, debug=False)
-    model = AskedModel(None, lambda: ModelTokenizer(tokenizer, hash_tokenizer(tokenizer, folder), 0, tokenizer.count))  # type: ignore[attr-defined]
+    definition = hash_tokenizer(tokenizer, folder)
+    model = UnloadedModel(None, lambda: ModelTokenizer(tokenizer, definition, 0, tokenizer.count))  # type: ignore[attr-defined]
     link_tree(ruler_bundle().root, tmp_path / "bundle")
     bundle = Bundle(tmp_path / "bundle")
     settings = tmp_path / "bundle" / FILES / SETTINGS_FILE

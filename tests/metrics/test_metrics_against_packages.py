@@ -129,7 +129,7 @@ def test_lcs_rows_are_the_table(room: int, x: list[str], y: list[str]) -> None:
         masks = rouge.positions(y)
         assert dict(masks) == {token: sum(1 << j for j, other in enumerate(y) if other == token) for token in y}
         steps = list(rouge.rows_upwards([token for token in x if token in masks], masks, len(y)))
-        assert rouge.length(x, y) == rouge.length(y, x) == table[-1][-1]
+        assert rouge.lcs_length(x, y) == rouge.lcs_length(y, x) == table[-1][-1]
     kept = [row for row, token in zip(table[1:], x, strict=True) if token in masks]
     assert [[row[j + 1] - row[j] for j in range(len(y))] for row in reversed(kept)] == [
         [step >> j & 1 for j in range(len(y))] for step in steps

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.contest import table
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError
-from lbx.base.layout import Bundle
 from tests.official.asking import Asker
 from tests.official.calls import ScriptError, record
 from tests.official.differences import Pair, describe, explain

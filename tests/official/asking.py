@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from lbx.backends.hf.tokenizer import HfTokenizer
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import PromptError
-from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Prompt, Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.engine.prompter import ChatTemplate, Prompter

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Chunk, Sample
 from lbx.benchmarks import longbench_v2, lveval
 from lbx.benchmarks.base.sources import RowSource

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.inputs import link_tree
-from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.benchmarks import lveval as lveval_tasks
 from lbx.benchmarks.longbench import tasks as longbench_tasks
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_tasks

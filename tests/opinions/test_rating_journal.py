@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from lbx.base.errors import StoreError, UsageError
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.journal import Journal, collect_ratings, journal_of, read_journal
-from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingRow
 from lbx.opinions.rating_session import Opinion, RatingSession
 from lbx.opinions.rating_sets import PAIR, RatingSet

@@ -17,9 +17,9 @@ from lbx.opinions.rating_sets import (
     Item,
     RatingAnswer,
     RatingSet,
-    agreement_sample,
     make_pairs,
     make_rating_set,
+    mark_agreement_sample,
 )
 from lbx.opinions.rounds import read_answers
 from lbx.results import Store
@@ -41,7 +41,7 @@ def made(questions: int, documents: int, runs: int = 3, seed: int = 0, each: int
         for n in range(questions)
     ]
     names = tuple(f"r{r}" for r in range(runs))
-    return RatingSet("score", "open", names, agreement_sample(items, 0.2, seed), seed=seed, raters_per_item=each)
+    return RatingSet("score", "open", names, mark_agreement_sample(items, 0.2, seed), seed=seed, raters_per_item=each)
 
 
 def test_questions_are_those_that_all_have_answered(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_everybody_gets_a_share_and_every_question_its_raters(
 @given(st.integers(1, 80), st.integers(1, 20), st.floats(0, 1), st.integers(0, 99))
 def test_the_agreement_sample_is_about_the_share(questions: int, documents: int, share: float, seed: int) -> None:
     items = [Item(n, "b", "t", str(n), "", (), f"d{n % documents}", ()) for n in range(questions)]
-    marked = agreement_sample(items, share, seed)
+    marked = mark_agreement_sample(items, share, seed)
     largest = max(Counter(item.document for item in items).values())
     assert abs(sum(item.for_all for item in marked) - share * questions) <= largest
     assert len({item.document for item in marked if item.for_all} & {i.document for i in marked if not i.for_all}) == 0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.leval.judge import VERDICTS, parse_rubric
 from lbx.opinions.judge_run import read_rubric

@@ -240,13 +240,13 @@ def test_v2_beside_published_models(store: Store) -> None:
         rows_of(store, "longbench_v2", models=["nobody"])
 
 
-def test_v2_of_a_part_is_marked_and_stands_last(store: Store) -> None:
+def test_v2_of_a_part_is_marked_and_stands_where_it_surely_belongs(store: Store) -> None:
     add_run(store, "part", v2(9, 9), counts={"longbench_v2/mcq": 503})
     add_run(store, "failed", v2(6, 12, failed=2), model="failed")
     rows = {row["model"]: row for row in rows_of(store, "longbench_v2")}
     assert (rows["model"]["overall"], rows["model"]["note"]) == (100.0, "9 of 503")
     assert (rows["failed"]["overall"], rows["failed"]["note"]) == (60.0, "10 of 12")
-    assert list(rows) == ["Human*", "Random*", "model", "failed"]
+    assert list(rows) == ["Human*", "failed", "Random*", "model"], "with missing answers as 0"
 
 
 def test_twins_and_hostile_names_keep_rows_of_their_own(store: Store) -> None:

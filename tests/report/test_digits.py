@@ -180,7 +180,7 @@ def test_every_format_has_them(shown: dict[str, list[Sheet]]) -> None:
             for width in (80, None):
                 check("\n".join(line.text for line in lines(one, width)), name)
             check(render.markdown(one), name)
-        check("".join(render.pieces(sheets)), name)
+        check("".join(render.latex_pieces(sheets)), name)
 
 
 def test_the_page_has_them(path: Path) -> None:

@@ -183,7 +183,7 @@ def test_for_people(tables: list[tuple[str, Table]]) -> None:
             assert text.startswith("## ") and len(text.splitlines()) > 1
             rows = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")]
             assert len(set(rows)) <= 1
-        document = "".join(render.pieces(_sheets(name, table)))
+        document = "".join(render.latex_pieces(_sheets(name, table)))
         _is_clean(document)
         assert document.endswith("\\end{document}\n")
 

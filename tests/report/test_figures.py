@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lbx.base.errors import LbxError, UsageError
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.report.draw import figures as drawings
 from lbx.report.draw import figures as files
@@ -77,7 +77,8 @@ def test_needles_are_a_heat_map_for_each_run(tmp_path: Path) -> None:
     drawn = figures(make(tmp_path / "r.duckdb", answers), "needles")
     assert [figure.title for figure in drawn] == ["model a, needle, words", "model b, needle, words"]
     assert [figure.mark for figure in drawn] == [0, 1]
-    assert labels(drawn[0].svg) == ["depth %", "1k", "2k", "0", "100", "25", "50", "50"], "depth down, length across"
+    wanted = ["depth %", "1k", "2k", "0", "100.0", "25.0", "50", "50.0"]
+    assert labels(drawn[0].svg) == wanted, "depth down, length across"
     shades = [re.findall(r'fill-opacity="([\d.]+)"', figure.svg) for figure in drawn]
     assert shades == [["0.50", "0.15", "0.27"], ["0.50", "0.50", "0.50"]], "one scale from 0 to 100"
 
@@ -94,7 +95,7 @@ def test_win_rates_of_several_opponents_are_a_matrix(tmp_path: Path) -> None:
         write_ratings(store, [RatingSetRow("s", "pair", "human", [], None, None)], items, ratings, replace=True)
     matrix = figures(path, "rating_results")[0]
     assert matrix.title == "longbench, s: win rate, percent"
-    assert labels(matrix.svg) == ["c", "b", "a", "c", "50", "50", "b", "50", "0", "a", "50", "100"]
+    assert labels(matrix.svg) == ["c", "b", "a", "c", "50.0", "50.0", "b", "50.0", "0.0", "a", "50.0", "100.0"]
     assert matrix.caption == "Rows against columns."
 
 
@@ -125,7 +126,7 @@ class JudgedPairs:
 
 def test_a_pair_that_was_judged_in_one_direction_has_its_reverse_in_parentheses() -> None:
     matrix = drawings.figures(JudgedPairs({("a", "b"): 0.7, ("a", "c"): 0.4}), "judge_results")[0]
-    assert labels(matrix.svg) == ["a", "b", "c", "a", "70", "40", "b", "(30)", "c", "(60)"]
+    assert labels(matrix.svg) == ["a", "b", "c", "a", "70.0", "40.0", "b", "(30.0)", "c", "(60.0)"]
     assert "<title>b, a: 30.0 [10.0, 40.0], 9 answers</title>" in matrix.svg
     assert matrix.caption.startswith("Rows against columns. Values in parentheses are 100 minus the reverse pair")
     titles = [f.title for f in drawings.figures(JudgedPairs({("a", "b"): 0.7, ("c", "b"): 0.4}), "judge_results")]
@@ -133,10 +134,12 @@ def test_a_pair_that_was_judged_in_one_direction_has_its_reverse_in_parentheses(
 
 
 def test_reports_with_and_without_charts(ten_runs: Path) -> None:
-    with pytest.raises(UsageError, match=r"paper has no charts.*Name a report with charts: leaderboard, .*, board"):
-        drawings.check_figures(["paper"], figures(ten_runs, "paper"))
+    with pytest.raises(
+        UsageError, match=r"paper has no charts.*Name a report with charts: card, leaderboard, .*, board"
+    ):
+        drawings.require_figures(["paper"], figures(ten_runs, "paper"))
     with pytest.raises(UsageError, match="needles has too few rows"):
-        drawings.check_figures(["needles"], figures(ten_runs, "needles"))
+        drawings.require_figures(["needles"], figures(ten_runs, "needles"))
 
 
 def test_a_file_is_complete(ten_runs: Path, tmp_path: Path) -> None:

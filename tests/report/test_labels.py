@@ -115,7 +115,7 @@ def test_every_report_calls_a_run_the_same(store: Store, name: str) -> None:
         assert not set(RUNS) & cells, "never a bare name"
         for text in ("\n".join(line.text for line in lines(one, 80)), render.markdown(one)):
             assert "temperature" in text and "bbbb2222" in text
-        assert "M (temperature 0.2)" in "".join(render.pieces([one])).replace("{", "").replace("}", "").replace(
+        assert "M (temperature 0.2)" in "".join(render.latex_pieces([one])).replace("{", "").replace("}", "").replace(
             "\\", ""
         )
 

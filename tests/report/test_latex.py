@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.columns import Column
-from lbx.report.format.render import escape, pieces
+from lbx.report.format.render import escape_latex, latex_pieces
 from lbx.report.format.sheets import Sheet
 
 NASTY = (
@@ -26,7 +26,7 @@ NASTY = (
 
 
 def document(*sheets: Sheet) -> str:
-    return "".join(pieces(sheets))
+    return "".join(latex_pieces(sheets))
 
 
 def scores(names: tuple[str, ...] = ("qasper", "trec")) -> Sheet:
@@ -67,10 +67,10 @@ def test_a_wide_table_is_continued() -> None:
 
 def test_no_character_keeps_a_meaning() -> None:
     for name in NASTY:
-        plain = re.sub(r"\\foreignletters\{[^{}]*\}\{[^{}]*\}|\\[a-z]+\{\}|\\[_%&#${}]", "", escape(name))
+        plain = re.sub(r"\\foreignletters\{[^{}]*\}\{[^{}]*\}|\\[a-z]+\{\}|\\[_%&#${}]", "", escape_latex(name))
         assert "–" in name or not re.search("--|,,", plain), name
         assert not set(plain.replace("-{}", "").replace(",{}", "")) & set('\\_%&#$~^<>|"'), name
-    assert escape("a\x1bb\nc") == "a\\textbackslash{}x1bb\\textbackslash{}nc"
+    assert escape_latex("a\x1bb\nc") == "a\\textbackslash{}x1bb\\textbackslash{}nc"
 
 
 def test_without_rows_the_sentence_stands() -> None:

@@ -15,8 +15,9 @@ from scipy import stats
 from lbx.base.records import Sample
 from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
+from lbx.report.ranks import sort_score
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.rows.leaderboard import describe_few_documents, rank_ranges, sort_score
+from lbx.report.rows.leaderboard import describe_few_documents, rank_ranges
 from lbx.results import Store
 from tests.command_line import Lbx
 from tests.report.made_runs import add_run, trec
@@ -120,8 +121,8 @@ def test_of_one_document_nothing_has_an_interval(tmp_path: Path, tasks: tuple[st
     }
     assert [row["place"] for row in found["leaderboard"]] == ["1-2", "1-2"]
     assert {cell for row in shown for cell in row if "document" in cell} == {
-        "62.50 (one document)",
-        "37.50 (one document)",
+        "62.5 (one document)",
+        "37.5 (one document)",
     }
 
 
@@ -214,7 +215,7 @@ def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> No
         (row, *_) = [row for row in read_report(store, "comparison").dicts() if row["task"] == "overall"]
     assert {(row["method"], row["clusters"]) for row in board.dicts()} == {("one cluster", 13)}
     shown = sheet(REPORTS["leaderboard"], board)
-    assert "87.50 (one document in a part)" in shown.rows[0]
+    assert "87.5 (one document in a part)" in shown.rows[0]
     explained = "One document in a part: all questions of a part, such as a task, are on one document, so there is no"
     assert [note.startswith(explained) for note in shown.notes].count(True) == 1
     assert (row["clusters"], row["verdict"]) == (13, "undecided: one document in a part")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import lbx.report
-from lbx.base.visible import spreadsheet_cell
+from lbx.base.csv_cells import escape_formula
 from lbx.report.format.render import _escape as markdown_cell
-from lbx.report.format.render import escape as latex_text
+from lbx.report.format.render import escape_latex as latex_text
 from lbx.report.page import html
 from tests.chromium import Opened, violations
 from tests.gallery_files import MODELS, Sizes
@@ -228,7 +228,7 @@ def test_taken_texts_are_escaped_as_in_files() -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [
         [
-            spreadsheet_cell(text),
+            escape_formula(text),
             markdown_cell(text),
             re.sub(r"\\foreignletters\{(.*?)\}\{.*?\}", r"\1", latex_text(text)),
         ]

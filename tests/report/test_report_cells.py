@@ -21,8 +21,8 @@ from lbx.results import Table
         (0.449, 0.386, 0.512, "t", 100, "44.9 ± 6.3"),
         (0.015, 0.003, 0.079, "logit", 100, "1.5 [0.3, 7.9]"),
         (0.449, 0.325, 0.573, "t", 100, "44.9 ± 12.4"),
-        (0.44912, 0.44282, 0.45542, "t", 100, "44.91 ± 0.63"),
-        (0.44912, 0.44911, 0.44913, "t", 100, "44.91 ± 0.01"),
+        (0.44912, 0.44282, 0.45542, "t", 100, "44.9 ± 0.6"),
+        (0.44912, 0.44911, 0.44913, "t", 100, "44.9 ± 0.1"),
         (0.5, 0.4004, 0.5996, "t", 100, "50.0 ± 10.0"),
         (0.5, 0.49004, 0.50996, "t", 100, "50.0 ± 1.0"),
         (44.91, 38.6, 51.22, "t", 1, "44.9 ± 6.3"),
@@ -39,10 +39,10 @@ from lbx.results import Table
         (16.769637, None, None, None, 1, "16.77"),
         (-0.02, -0.04, 0.0, "t", 100, "-2.0 ± 2.0"),
         (1.0, 0.76, 1.0, "logit", 100, "100.0 [76.0, 100.0]"),
-        (0.125, None, None, "one cluster", 100, "12.50 (one document)"),
-        (1.0, None, None, "all alike", 100, "100.00 (all alike)"),
+        (0.125, None, None, "one cluster", 100, "12.5 (one document)"),
+        (1.0, None, None, "all alike", 100, "100.0 (all alike)"),
         (33.3, None, None, None, 1, "33.3"),
-        (0.333, math.nan, math.inf, None, 100, "33.30"),
+        (0.333, math.nan, math.inf, None, 100, "33.3"),
         (None, 0.1, 0.2, "t", 100, "-"),
         (math.nan, None, None, None, 100, "-"),
     ],
@@ -77,28 +77,28 @@ def test_other_numbers() -> None:
 
 
 def test_one_cluster_may_be_one_of_something_else() -> None:
-    assert with_interval(0.5, None, None, "one cluster", 100, "question") == "50.00 (one question)"
+    assert with_interval(0.5, None, None, "one cluster", 100, "question") == "50.0 (one question)"
 
 
 def test_the_interval_of_a_row_stands_beside_its_score() -> None:
     names = ["task", "score", "low", "high", "method"]
     table = Table(names, [("qasper", 0.449, 0.386, 0.512, "t"), ("trec", 0.5, None, None, "all alike")])
     view = Report("", "", (Column("task", "task"), Column("score", "score", "percent", interval=True)))
-    assert cells(view, table)[1] == [["qasper", "44.9 ± 6.3"], ["trec", "50.00 (all alike)"]]
+    assert cells(view, table)[1] == [["qasper", "44.9 ± 6.3"], ["trec", "50.0 (all alike)"]]
     assert "All alike: every document has the same value, so there is no interval." in sheet(view, table).notes
     alone = without_intervals(view, table)
     assert alone.columns == ["task", "score"] and alone.rows[0] == ("qasper", 0.449)
-    assert cells(view, alone)[1] == [["qasper", "44.90"], ["trec", "50.00"]]
+    assert cells(view, alone)[1] == [["qasper", "44.9"], ["trec", "50.0"]]
 
 
 def test_what_is_no_number_is_missing() -> None:
     view = Report("", "", (Column("a", "a", "count", unknown=True), Column("b", "b", "percent", interval=True)))
     table = Table(["a", "b"], [(None, math.nan), (math.nan, math.inf), (0, 0.0)])
-    assert cells(view, table)[1] == [["-", "-"], ["-", "-"], ["0", "0.00"]]
+    assert cells(view, table)[1] == [["-", "-"], ["-", "-"], ["0", "0.0"]]
     assert plain_columns(table)[1] == [["", ""], ["", ""], ["0", "0.0"]]
 
 
-def test_numbers_beside_an_interval_have_its_digits() -> None:
+def test_a_score_has_one_decimal_everywhere() -> None:
     view = REPORTS["comparison"]
     names = ["run_a", "run_b", "score_a", "score_b", "difference", "low", "high", "method", "detectable"]
     rows = [
@@ -109,9 +109,9 @@ def test_numbers_beside_an_interval_have_its_digits() -> None:
     headings = [column.heading for column in cells(view, Table(names, rows))[0]]
     shown = [dict(zip(headings, row, strict=True)) for row in cells(view, Table(names, rows))[1]]
     assert [[row[name] for name in ("first", "second", "points", "detectable")] for row in shown] == [
-        ["28.87", "47.48", "18.61 ± 0.99", "1.41"],
+        ["28.9", "47.5", "18.6 ± 1.0", "1.4"],
         ["28.9", "47.5", "18.6 ± 5.5", "7.4"],
-        ["28.87", "47.48", "18.61 (all alike)", "-"],
+        ["28.9", "47.5", "18.6 (all alike)", "-"],
     ]
 
 
@@ -135,12 +135,12 @@ def test_a_pivot_has_a_column_for_what_is_unknown() -> None:
     view = Report("", "", (Column("task", "task"),), pivot=("length", Column("score", "score", "percent")))
     columns, body = cells(view, Table(["run_id", "task", "length", "score"], [("r", "t", None, 0.5), ("r", "t", 8, 1)]))
     assert [column.heading for column in columns] == ["task", "8", "unknown"]
-    assert body == [["t", "100.00", "50.00"]]
+    assert body == [["t", "100.0", "50.0"]]
     columns, body = cells(
         view, Table(["run_id", "task", "length", "score"], [("r", "t", None, None), ("r", "u", 8, 1)])
     )
     assert [column.heading for column in columns] == ["task", "8"], "nothing is known of the unknown"
-    assert body == [["t", ""], ["u", "100.00"]]
+    assert body == [["t", ""], ["u", "100.0"]]
 
 
 def test_kinds() -> None:
@@ -148,8 +148,8 @@ def test_kinds() -> None:
     view = Report("", "", [Column(kind, kind, kind) for kind in kinds])
     rows = [(1234567, 0.12345, -0.5, 33.33, 7), (0, 1.0, 0.004, 100.0, "x"), (None,) * 5]
     assert cells(view, Table(kinds, rows))[1] == [
-        ["1,234,567", "12.35", "-50.00", "33.33", "7"],
-        ["0", "100.00", "+0.40", "100", "x"],
+        ["1,234,567", "12.3", "-50.0", "33.33", "7"],
+        ["0", "100.0", "+0.4", "100", "x"],
         ["-"] * 5,
     ]
 
@@ -174,7 +174,7 @@ def test_a_pivot_has_a_line_for_each_run() -> None:
     columns, body = cells(view, Table(names, rows))
     assert [column.heading for column in columns][-3:] == ["1,024", "4,096", "131,072"]
     assert "mode" not in [column.heading for column in columns]
-    assert [row[-3:] for row in body] == [["50.00", "", "100.00"], ["", "25.00", ""]]
+    assert [row[-3:] for row in body] == [["50.0", "", "100.0"], ["", "25.0", ""]]
 
 
 def test_a_pivot_by_run_joins_the_runs_lines() -> None:

@@ -135,7 +135,7 @@ def test_a_strip_in_other_formats_has_intervals(mixed: Path) -> None:
     (sheet,) = sheets_of(mixed, in_text=False)
     assert sheet.rows[1][1:5] == ["82.0 ± 3.2", "82.0 ± 3.2", "82.0 ± 3.2 (cut)", "50.00 (all alike) (few)"]
     assert "| answers | 40 | 40 | 40 | 4 |" in render.markdown(sheet)
-    assert r"\scriptsize $\pm$ 3.2 (cut)" in "".join(render.pieces([sheet]))
+    assert r"\scriptsize $\pm$ 3.2 (cut)" in "".join(render.latex_pieces([sheet]))
 
 
 def test_the_longest_benchmark_comes_first(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from lbx.base.layout import Bundle
-from lbx.benchmarks.registry import BENCHMARKS, select
+from lbx.base.bundle_folder import Bundle
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import RunSettings
+from lbx.options.task_selection import select_tasks
 from lbx.report.query import ReportQuery
 from lbx.report.reports import read_report
 from lbx.results import Store
@@ -46,7 +47,7 @@ def asked(folder: Path, rows: list[Row], run_id: str) -> Path:
     _, backend = scripted(folder / "model", answers)
     path = folder / "results.duckdb"
     with Store(path) as store:
-        run(store, make_work(bundle, select(bundle, ["longbench"]), backend, RunSettings(), run_id))
+        run(store, make_work(bundle, select_tasks(bundle, ["longbench"]), backend, RunSettings(), run_id))
     return path
 
 

@@ -14,7 +14,14 @@ import pytest
 from lbx.base.database import sql_literal
 from lbx.base.errors import StoreError, UsageError
 from lbx.results import Store
-from lbx.results.read.queries import attach_files, count_rows, export_parquet, open_query, parse_attachments, restrict
+from lbx.results.read.queries import (
+    attach_files,
+    count_rows,
+    export_parquet,
+    open_query,
+    parse_attachments,
+    single_query,
+)
 from lbx.results.scoring.reading import add_missing_numbers, open_with_numbers
 from lbx.results.views import VIEWS
 from tests.results.store_rows import fill
@@ -74,7 +81,7 @@ def test_what_stands_behind_a_query_ends_it(path: Path, tmp_path: Path, sql: str
     fill(path, "r1")
     out = tmp_path / "out.parquet"
     with Store(path, read_only=True, allowed_files=[out]) as store:
-        assert restrict(store.connection, sql) == bare
+        assert single_query(store.connection, sql) == bare
         rows = all_of(store, sql)
         assert count_rows(store, sql) == export_parquet(store, sql, out) == len(rows)
         assert duckdb.read_parquet(str(out)).fetchall() == rows or "runs" in sql

@@ -12,7 +12,7 @@ from typing import Any
 
 from lbx.backends.cards import ModelCard, read_card
 from lbx.backends.scripted import ScriptedBackend, load
-from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.records import Task
 from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench_pro.tasks import TASKS as PRO_TASKS

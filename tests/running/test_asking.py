@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lbx.backends.scripted import EOS
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Prompt, Request, Sample, SampleKey, Truncation
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench

@@ -13,7 +13,7 @@ import pytest
 from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import RunSettings
-from lbx.options.selection import EVERYTHING, Selection
+from lbx.options.sample_selection import EVERYTHING, Selection
 from lbx.report.format import render
 from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
@@ -46,7 +46,7 @@ def work(tmp_path: Path) -> Work:
 
 
 def ask(store: Store, work: Work, selection: Selection = EVERYTHING) -> Outcome:
-    work = dataclasses.replace(work, selection=selection, row=work.row.counting(work.tasks))
+    work = dataclasses.replace(work, selection=selection, row=work.row.with_sample_counts(work.tasks))
     runner = Runner([work.run_id], [work], store, [store.begin_run(work.row)], Watcher(), LocalAsker(lambda: [work]))
     return runner.run()[0]
 

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.backends.options import thread_count
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BackendError, InterruptedByUserError, LbxError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey, Task
 from lbx.base.resources import visible_gpus
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import RunSettings, RunSpec
-from lbx.options.selection import EVERYTHING
+from lbx.options.sample_selection import EVERYTHING
 from lbx.running.jobs import Job, JobSize, RunQuestions, make_jobs
 from lbx.running.plan import use_one_share
 from lbx.running.preparing import prepare_worker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lbx.running.deciding import resolutions
+from lbx.running.detectable_differences import resolutions
 from lbx.running.jobs import TaskQuestions
 
 

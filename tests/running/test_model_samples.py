@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from lbx.backends import resolve_model
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
-from lbx.benchmarks.registry import BENCHMARKS, all_tasks, select
+from lbx.benchmarks.registry import BENCHMARKS, all_tasks
 from lbx.opinions.rating_sets import documents, make_rating_set
 from lbx.options.run_spec import RunSpec
+from lbx.options.task_selection import select_tasks
 from lbx.results import Store
 from lbx.running.execution import run
 from lbx.running.models import load_model_tokenizer
@@ -194,7 +195,7 @@ def test_commands_without_a_model_work(lbx: Lbx, bundle: Path, scripted: Path, t
     opened = Bundle(bundle)
     assert NAME in {task.benchmark for task in all_tasks(opened)}
     assert f"{NAME}/count_64" in lbx.ok("tasks", "--bundle", bundle).stdout
-    (task,) = select(opened, [f"{NAME}/count_77"])
+    (task,) = select_tasks(opened, [f"{NAME}/count_77"])
     with pytest.raises(UsageError, match="this command does not have it"):
         list(BENCHMARKS[NAME].samples(opened, task.name))
     results = tmp_path / "r.duckdb"

@@ -13,8 +13,8 @@ from typer.exceptions import TyperException
 from lbx.backends.cards import KINDS
 from lbx.base.errors import UsageError
 from lbx.base.records import Prompt, Sampling, Truncation
-from lbx.cli import loading
-from lbx.cli.loading import CommandSpec, SpecValues
+from lbx.cli import command_builder
+from lbx.cli.command_builder import CommandSpec, SpecValues
 from lbx.cli.main import COMMANDS, load_command
 from lbx.cli.spec_options import SpecOptions
 from lbx.opinions.judge_spec import JudgeSpec
@@ -78,7 +78,7 @@ def test_the_same_option_of_several_commands_is_one_declaration() -> None:
     rows = [row for command in COMMANDS.values() for row in (command.parts or {"": command}).values()]
     declared: dict[Option, tuple[Option, str]] = {}
     for row in rows:
-        for field, _ in loading.option_fields(loading.import_object(row.options)):
+        for field, _ in command_builder.option_fields(command_builder.import_object(row.options)):
             assert field.option is not None
             first, place = declared.setdefault(field.option, (field.option, row.options))
             assert first is field.option, f"{field.option_name} of {row.options} repeats that of {place}"
@@ -94,8 +94,10 @@ def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) ->
 
         spec_values: SpecValues[WithMore] = nothing_given
 
-    monkeypatch.setattr(loading, "import_object", {"options": Options, "work": lambda made: seen.append(made.spec)}.get)
-    program = loading.build_command("try", CommandSpec("", "Try it.", "options", "work"))
+    monkeypatch.setattr(
+        command_builder, "import_object", {"options": Options, "work": lambda made: seen.append(made.spec)}.get
+    )
+    program = command_builder.build_command("try", CommandSpec("", "Try it.", "options", "work"))
     needed = ["-b", "b", "-m", "m", "-t", "needle"]
     program([*needed, "--no-glow", "--shine", "3", "-c", "blue"], standalone_mode=False)
     assert seen == [WithMore(**GIVEN, glow=False, shine=3, colour="blue")]

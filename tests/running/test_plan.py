@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.records import SampleKey
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.engine.prefix import pack_tokens, plan_prefixes
 from lbx.options.run_spec import RetrievalOptions, RunSettings
-from lbx.options.selection import EVERYTHING
+from lbx.options.sample_selection import EVERYTHING
 from lbx.results import Store
 from lbx.running.forecast.run_plan import TaskPlan, make_plan
 from lbx.running.jobs import JobSize, Work

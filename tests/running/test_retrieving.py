@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lbx.backends.embedding import EmbedderInfo
+from lbx.base.bundle_folder import HUB, Bundle, repo_folder
 from lbx.base.errors import BackendError, BundleError, UsageError
-from lbx.base.layout import HUB, Bundle, repo_folder
 from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
@@ -21,7 +21,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
 from lbx.options.run_spec import RetrievalOptions, RunSettings
-from lbx.options.selection import EVERYTHING
+from lbx.options.sample_selection import EVERYTHING
 from lbx.results import Store
 from lbx.results.file.caches import find_chunks
 from lbx.running.retrieving import ChunkFinder, StoredChunks, common_retrieval_rules, retrieve_all

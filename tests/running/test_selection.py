@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import SampleOptions
-from lbx.options.selection import EVERYTHING, Selection, select_samples
+from lbx.options.sample_selection import EVERYTHING, Selection, select_samples
 from tests.running.engine_parts import longbench_bundle, longbench_row
 
 BUNDLE: Any = SimpleNamespace()

@@ -16,7 +16,7 @@ from lbx.base.records import Task
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.engine.prefix import DecodeCapacity
 from lbx.options.run_spec import RunSettings
-from lbx.options.selection import EVERYTHING, Selection
+from lbx.options.sample_selection import EVERYTHING, Selection
 from lbx.running.forecast.estimate import Costs
 from lbx.running.forecast.run_plan import PrefixOrder
 from lbx.running.forecast.shards import (

@@ -21,7 +21,7 @@ from lbx.options.run_spec import RunSettings
 from lbx.results import Store
 from lbx.results.file.caches import embedding_models
 from lbx.results.scoring.scores import Rescoring, Similarities, embedder_identity, rescore
-from lbx.results.whole.changes import score_with
+from lbx.results.whole.run_changes import score_with
 from tests.running.engine_parts import make_work, pro_bundle, pro_row, run, scripted
 
 PRO = LongBenchPro()

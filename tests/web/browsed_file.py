@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lbx.base.records import JudgedAnswer, RoundSample, Sample
-from lbx.opinions.numbers import write_ratings
+from lbx.opinions.aggregation import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from tests.web.sites import HOSTILE

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from lbx.backends.weights import ListedModel
 from lbx.cluster.merge import ShardStatus
 from lbx.report.gates import Condition
-from lbx.running.deciding import Resolution
+from lbx.running.detectable_differences import Resolution
 from lbx.running.parity import TaskParity
 from lbx.running.runner import Outcome
 from tools.reference.markdown import page, table

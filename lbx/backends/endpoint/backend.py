@@ -48,9 +48,9 @@ from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
 from lbx.base.processes import POLL_INTERVAL_S
 from lbx.base.records import Completion, Request
 from lbx.engine.chat_template import conversation
-from lbx.engine.decoding import check_fits
 from lbx.engine.model import BackendInfo, CompletionResult
 from lbx.engine.prompter import Tokenizer
+from lbx.engine.token_budget import check_fits
 
 ResultQueue = queue.Queue[tuple[int, CompletionResult | BaseException]]
 MAX_UNANSWERED = 3
@@ -254,7 +254,7 @@ class EndpointBackend:
             special = self._transport.reads_controls
             tokens = sum(len(self.tokenizer.encode(text, special=special)) for text in texts)
             return max(0, tokens + self._transport.least_overhead - _MERGED_TOKENS * len(texts))
-        return sum(map(characters_once, texts)) // _MOST_CHARACTERS
+        return sum(map(length_without_repetitions, texts)) // _MOST_CHARACTERS
 
     def _check_answering(self) -> None:
         """Refuse a server that leaves requests unanswered (EndpointError).
@@ -304,7 +304,7 @@ class EndpointBackend:
         )
 
 
-def characters_once(text: str) -> int:
+def length_without_repetitions(text: str) -> int:
     """Number of characters of a text, counting runs of signs, of a character and of a word once.
 
     Tokens of some vocabularies are runs of hundreds of spaces or signs, or words of 29 letters.
@@ -313,7 +313,7 @@ def characters_once(text: str) -> int:
 
 
 class RequestQueue:
-    """Queue of requests for several threads, in which the first of the prompts with a common prefix runs alone.
+    """Queue of requests for several threads, where the first of the prompts with a common prefix runs by itself.
 
     A server's prefix cache serves a prompt only after another one with the same prefix was read. So the first prompt of
     each group runs by itself; after its answer, its followers come before any other group.

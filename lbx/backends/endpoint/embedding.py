@@ -3,7 +3,7 @@
 Every number of an answer is checked: there is one vector per text, all are as long as the first, and all are finite. A
 server's name for its weights is no proof; vectors are stored under the names of the card and of the server's model.
 
-The authors of LongBench v1 and L-Eval also rank chunks with OpenAI's text-embedding-ada-002, whose weights are not
+The authors of LongBench v1 and L-Eval also rank chunks with OpenAI's text-embedding-ada-002. Its weights are not
 published: no local backend can compute that retrieval.
 """
 

@@ -53,7 +53,10 @@ class KernelInputs(NamedTuple):
 
 
 def run_kernel(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute attention and log-sum-exps by the fastest kernel that returns both, as no public one of torch does."""
+    """Compute attention and log-sum-exps by the fastest kernel of torch that returns both.
+
+    Torch's public functions return the attention only.
+    """
     size, value_size, device = inputs.query.shape[-1], inputs.value.shape[-1], inputs.query.device.type
     if value_size > size or inputs.options.softcap or device not in ("cpu", "cuda"):
         return matmul_attention(inputs)
@@ -241,7 +244,7 @@ class Layout:
 
 
 class SegmentedAttention:
-    """Context manager in which a model computes attention segment by segment.
+    """Context manager that makes a model compute attention segment by segment.
 
     A cache declares the layout in the attribute ``LAYOUT`` of the keys that it returns. For models that transform the
     keys, ``layouts`` contains the layout of each layer.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard, model_files, refuse_without_end, require_window, window_notes
-from lbx.backends.hf.files import read_json, refuse_foreign_tokenizer, refuse_unsafe_files
+from lbx.backends.hf.folder_checks import read_json, refuse_foreign_tokenizer, refuse_unsafe_files
 from lbx.backends.hf.library import (
     IMPORTS,
     attention_name,
@@ -21,7 +21,7 @@ from lbx.backends.hf.library import (
     prepare_environment,
     refuse_without_tokenizer,
     set_verbosity,
-    show_warnings_if,
+    show_warnings,
 )
 from lbx.backends.hf.loading import default_cells, kv_bytes_per_token, load_model
 from lbx.backends.hf.options import HfOptions
@@ -33,7 +33,7 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.phases import phases
 from lbx.engine.model import MIN_SEQUENCES, BackendInfo, ScoredExtension, SuppressedTokens, text_chunk
 from lbx.engine.reasoning import is_control_name
-from lbx.engine.sampling import (
+from lbx.engine.sampling_settings import (
     find_end_tokens,
     ignored_generation_keys,
     ignored_repetition_penalty,
@@ -41,7 +41,7 @@ from lbx.engine.sampling import (
 )
 
 if TYPE_CHECKING:
-    from lbx.backends.hf.check import Packing
+    from lbx.backends.hf.packing_probe import Packing
     from lbx.backends.hf.sequence_copies import HfCopies
     from lbx.backends.hf.sequence_memory import HfSequences
     from lbx.engine.model import Logits
@@ -113,7 +113,7 @@ class HfBackend:
         from lbx.backends.hf import sequence_copies, sequence_memory, single
 
         # A longrope model computes a prompt in one pass, with one set of factors; any number of tokens may follow.
-        takes_chunks = self._chunk > 0 or single.long_from(self._model) is not None
+        takes_chunks = self._chunk > 0 or single.longrope_length(self._model) is not None
         packing = self._packing
         if packing.reason is None:
             return sequence_memory.HfSequences(
@@ -154,8 +154,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     torch.set_num_threads(thread_count(options.threads))
     with nullcontext() if options.quantization else postpone_compiler():
         with phases.measure(IMPORTS):
-            from lbx.backends.hf.check import probe_model
-        with show_warnings_if(debug):
+            from lbx.backends.hf.packing_probe import probe_model
+        with show_warnings(debug):
             raw_tokenizer = read_tokenizer(transformers, weights)
         model, dtype, device, checkpoint = load_model(torch, transformers, card.name, weights, options, debug=debug)
     own_template = own_chat_template(raw_tokenizer, weights)
@@ -280,7 +280,7 @@ def _has_eos(config: Mapping[str, Any]) -> bool:
 
 
 def _check_token_ids(folder: Path) -> None:
-    """Refuse a generation_config.json or config.json in which a list of token ids contains other values."""
+    """Refuse a generation_config.json or config.json if a list of token ids contains other values."""
     tables = {"generation_config.json": _generation_config(folder), "config.json": read_json(folder / "config.json")}
     for name, table in tables.items():
         for key in (*_SUPPRESSED, "eos_token_id") if isinstance(table, dict) else ():

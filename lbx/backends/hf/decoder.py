@@ -30,7 +30,7 @@ _PRODUCTS_PER_CALL = 1 << 34
 
 
 class CompiledDecoder:
-    """Decoder of a model whose layers the compiled kernel computes.
+    """Decoder of a model with layers that the compiled kernel computes.
 
     Args:
         model: model that ``for_model`` accepts.

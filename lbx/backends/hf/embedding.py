@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.cards import ModelCard, model_files
 from lbx.backends.embedding import EmbedderInfo, batches, fingerprint_of, unit_rows
 from lbx.backends.hf.checkpoint import read_checkpoint
-from lbx.backends.hf.files import refuse_unsafe_files
+from lbx.backends.hf.folder_checks import refuse_unsafe_files
 from lbx.backends.hf.library import (
     choose_device,
     declared_window,
@@ -28,7 +28,7 @@ from lbx.backends.hf.library import (
     refuse_without_tokenizer,
     reset_rope_lengths,
     set_verbosity,
-    show_warnings_if,
+    show_warnings,
 )
 from lbx.backends.hf.options import SentenceTransformersOptions
 from lbx.backends.options import thread_count
@@ -124,7 +124,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
     import torch
 
     torch.set_num_threads(thread_count(options.threads))
-    with show_warnings_if(debug):
+    with show_warnings(debug):
         library, model = _load_model(weights, options, str(choose_device(torch, options.device)), debug=debug)
     if not (weights / _MODULES).is_file():
         _disable_chat_template(model)

@@ -55,7 +55,7 @@ def refuse_without_tokenizer(folder: Path) -> None:
             f"{folder} has no tokenizer: it needs one of {', '.join(_TOKENIZER_FILES)}.",
             fix="Copy the model's tokenizer files into it.",
         )
-    refuse_growing_text(folder / "tokenizer.json")
+    check_tokenizer_file(folder / "tokenizer.json")
 
 
 def vocabulary_files(folder: Path) -> list[Path]:
@@ -65,8 +65,8 @@ def vocabulary_files(folder: Path) -> list[Path]:
     return files[:1] if files[:1] == [folder / _TOKENIZER_FILES[0]] else files
 
 
-def refuse_growing_text(file: Path) -> None:
-    """Raise BackendError for a tokenizer.json, if there is one, that is too large or would multiply texts."""
+def check_tokenizer_file(file: Path) -> None:
+    """Check a tokenizer.json if it exists. Raises BackendError if it is too large or would multiply texts."""
     try:
         read_tokenizer_file(file)
     except FileNotFoundError:
@@ -163,7 +163,7 @@ class _PostponedCompiler(ModuleType):
 
 
 @contextmanager
-def show_warnings_if(debug: bool) -> Iterator[None]:
+def show_warnings(debug: bool) -> Iterator[None]:
     """Show Python's warnings only if requested."""
     with warnings.catch_warnings():
         if not debug:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lbx.backends.hf.checkpoint import ACTIVATION_SCALES, Checkpoint, DenseTensors, read_checkpoint
-from lbx.backends.hf.library import Dtype, choose_device, choose_dtype, first_line, is_out_of_memory, show_warnings_if
+from lbx.backends.hf.library import Dtype, choose_device, choose_dtype, first_line, is_out_of_memory, show_warnings
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO
 from lbx.base.errors import BackendError, DoesNotFitError
@@ -134,7 +134,7 @@ def load_model(
     _refuse_double_quantisation(checkpoint, options, name)
     _refuse_too_large(torch, name, checkpoint, options, dtype=dtype.name, device=device)
     torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
-    with show_warnings_if(debug), release_at_once():
+    with show_warnings(debug), release_at_once():
         model = _load_files(torch, transformers, name, checkpoint, options, dtype=dtype.name, device=device)
     _refuse_offloading(torch, model, name)
     if not options.device_map and not options.quantization:

@@ -1,7 +1,7 @@
 """Sequences with separate caches, for models without shareable cells. Imports transformers.
 
-The fallback of ``lbx.backends.hf.check``: a fork copies the whole cache, because cutting a cache back to an earlier
-token may not be possible. Tensors that are only ever appended to are shared by the copies.
+The fallback of ``lbx.backends.hf.packing_probe``: a fork copies the whole cache, because cutting a cache back to an
+earlier token may not be possible. Tensors that are only ever appended to are shared by the copies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from lbx.backends.hf.library import first_line, length_dependent_ropes, release_gpu_memory, reset_rope_lengths
-from lbx.backends.hf.single import Forward, GrowingLayer, OwnCache, long_from, make_cache
+from lbx.backends.hf.single import Forward, GrowingLayer, OwnCache, longrope_length, make_cache
 from lbx.base.errors import BackendError
 from lbx.engine.model import (
     NEVER_EXTENDS,
@@ -69,7 +69,7 @@ class HfCopies:
             trunks=self.max_sequences - 1,  # copies for further answers cost memory without saving time
             copies=True,
             follow_limit=NEVER_EXTENDS if single_reason else NO_LIMIT if takes_chunks else ONE_BY_ONE_LIMIT,
-            long_from=long_from(model) or NO_LIMIT,
+            long_from=longrope_length(model) or NO_LIMIT,
             single_reason=single_reason,
         )
         self._by_length = bool(length_dependent_ropes(model.config))

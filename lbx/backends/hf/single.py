@@ -145,7 +145,7 @@ def can_compute_in_chunks(model: Any, name: str) -> bool:
     tokens = model_tokens(model, _PIECES[-1] + 1, 5)
     first, second, last = tokens[: _PIECES[0]], tokens[_PIECES[0] : _PIECES[1]], tokens[_PIECES[1] :]
     try:
-        with small_windows(model):
+        with shrink_windows(model):
             expected = full_logits(model, tokens)[-1] if usual else _last_logits(model, [tokens])
             cuts = ([first, second + last], [first, second, last])
             by_chunks = max(_distance(_last_logits(model, cut), expected) for cut in cuts)
@@ -166,7 +166,7 @@ def can_compute_in_chunks(model: Any, name: str) -> bool:
 
 
 @contextmanager
-def small_windows(model: Any) -> Iterator[None]:
+def shrink_windows(model: Any) -> Iterator[None]:
     """Make windows and chunks so small that the tokens of a trial exceed them."""
     config = model.config.get_text_config(decoder=True)
     names = ("sliding_window", "attention_chunk_size")
@@ -187,7 +187,7 @@ def _temporary_settings(config: Any, values: Mapping[str, int]) -> Iterator[None
             setattr(config, name, value)
 
 
-def long_from(model: Any) -> int | None:
+def longrope_length(model: Any) -> int | None:
     """Length beyond which a longrope model computes all tokens of a sequence with its long factors.
 
     None for other models, and for a longrope model whose ``generate`` keeps the keys it has cached with the short

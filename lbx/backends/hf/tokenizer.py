@@ -22,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.backends.hf.files import read_json
+from lbx.backends.hf.folder_checks import read_json
 from lbx.backends.hf.library import first_line
 from lbx.base.errors import BackendError
 from lbx.base.phases import phases

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard, refuse_without_end, require_window, split_files, window_notes
 from lbx.backends.headers import declared_window
-from lbx.backends.llama.cells import pass_size
+from lbx.backends.llama.cache_cells import pass_size
 from lbx.backends.llama.context import (
     ContextSize,
     cache_bytes,
@@ -48,7 +48,7 @@ from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling
 from lbx.base.resources import available_memory
 from lbx.engine.model import BackendInfo, SuppressedTokens, text_chunk
-from lbx.engine.sampling import ignored_repetition_penalty, recommended_sampling
+from lbx.engine.sampling_settings import ignored_repetition_penalty, recommended_sampling
 
 if TYPE_CHECKING:
     from lbx.backends.llama.sequence_memory import LlamaSequences

@@ -6,7 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.llama.cells import EXTRA_SEQUENCES, GRAIN, SPARE_BLOCKS, TRUNKS, PassSize
+from lbx.backends.llama.cache_cells import EXTRA_SEQUENCES, GRAIN, SPARE_BLOCKS, TRUNKS, PassSize
 from lbx.backends.llama.flash import FLASH_PASS, FLASH_SEQUENCES
 from lbx.backends.llama.library import free_gpu_bytes, log
 from lbx.backends.llama.options import MOST_SEQUENCES, LlamaOptions
@@ -77,7 +77,7 @@ class ContextSize(NamedTuple):
 
 
 def short_context(llama_cpp: Any, model: Any) -> int:
-    """Largest cache in which a model with two sets of rotary factors uses the short ones, or 0 for other models.
+    """Largest cache with which a model that has two sets of rotary factors uses the short ones, or 0 for other models.
 
     llama.cpp chooses by the size of the cache, a multiple of 256, whatever the length of a prompt.
     """

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lbx.backends.llama.cells import BatchInvariantCells, PassSize, PlainCells
+from lbx.backends.llama.cache_cells import BatchInvariantCells, PassSize, PlainCells
 from lbx.backends.llama.library import StepBatch, compute
 from lbx.backends.llama.states import StatePort, transpose_values
 

@@ -1,4 +1,4 @@
-"""Sequence memory of a llama.cpp context, in which shared tokens are stored once."""
+"""Sequence memory of a llama.cpp context, which stores shared tokens once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lbx.backends.llama.cells import (
+from lbx.backends.llama.cache_cells import (
     PADDING,
     TRUNKS,
     BatchInvariantCells,

@@ -15,7 +15,7 @@ from lbx.backends.llama.library import load_vocabulary
 from lbx.base.errors import BackendError
 from lbx.base.records import replace_surrogates
 from lbx.engine.reasoning import choose_marks, is_control_name, is_control_token
-from lbx.engine.sampling import find_end_tokens
+from lbx.engine.sampling_settings import find_end_tokens
 
 _PRINTED = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
 """Control tokens of gpt-oss, which llama.cpp always prints: answers would show them."""
@@ -136,7 +136,7 @@ class LlamaTokenizer:
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
-        """Tokens that end an answer (``lbx.engine.sampling``): end of sequence, of turn, of message."""
+        """Tokens that end an answer (``lbx.engine.sampling_settings``): end of sequence, of turn, of message."""
         return frozenset(filter(self._is_control, self._ends))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Trial of llama.cpp's CPU variants: do they multiply correctly on this processor? A script whose process may die.
+"""Trial of llama.cpp's CPU variants: do they multiply correctly on this processor? A script: its process may die.
 
     python trial.py scores LIBGGML FILE...      {file: llama.cpp's own score; 0: not for this processor}, as JSON
     python trial.py check LIBGGML [FILE]        multiplies with that variant (without FILE: with the linked-in code);
@@ -277,7 +277,7 @@ def tokens_per_second(ggml: Ggml, weights: RandomWeights) -> float:
     return 0.0
 
 
-def scores(files: list[str]) -> dict[str, int]:
+def variant_scores(files: list[str]) -> dict[str, int]:
     """Return {file: llama.cpp's score of the variant for this processor}, 0 if it does not load."""
     by_type = {}
     for file in files:
@@ -310,7 +310,7 @@ def check(library: str, variant: str | None) -> dict[str, Any]:
 def main(job: str, library: str, *files: str) -> None:
     if job == "scores":
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)  # the variants resolve its symbols
-        print(json.dumps(scores(list(files))))
+        print(json.dumps(variant_scores(list(files))))
     else:
         try:
             print(json.dumps(check(library, *files[:1] or [None])))

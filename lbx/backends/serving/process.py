@@ -48,9 +48,9 @@ class ModelServer:
 
     Args:
         command: command that starts the server.
-        options: options of the model's card, whose url is not used.
+        options: options of the model's card, except the url.
         log_file: receives the server's output.
-        timeout_s: time in which the server must be ready after each start.
+        timeout_s: maximum time from each start until the server is ready.
 
     Raises:
         UsageError: the program does not exist, the port is in use, or the variable of the card's key is not set.

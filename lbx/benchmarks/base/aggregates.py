@@ -31,7 +31,7 @@ class ScoreColumns:
     Attributes:
         arrays: columns by name: "samples" and "clusters" as in ``Stratum``, and "clustered", whether the answer's
             cluster is known.
-        scores: {metric: (values, mask of the answers with this metric)}. A mask of None stands for all answers.
+        scores: {metric: (values, mask of the answers with this metric)}. A mask of None means all answers.
         make_samples: returns the sample objects of a slice of the answers.
     """
 
@@ -45,7 +45,7 @@ class ScoreColumns:
 
 
 class ScoredRows(Sequence[ScoredSample]):
-    """Sequence of scored samples whose columns can be read without creating sample objects.
+    """Sequence of scored samples with columns that can be read without creating sample objects.
 
     It contains all rows of ``ScoreColumns``, or those at some indices.
     """
@@ -104,7 +104,7 @@ class ScoredRows(Sequence[ScoredSample]):
         return ScoredRows(self._columns, indices[selection] if len(selection) else indices[:0])
 
     def filter(self, predicate: Callable[[ScoredSample], bool]) -> ScoredRows:
-        """Select the rows whose samples satisfy a predicate."""
+        """Select the rows with samples that satisfy a predicate."""
         return self.take(np.fromiter(map(predicate, self), bool, len(self)))
 
     def with_metric(self, metric: str) -> tuple[ScoredRows, Floats]:

@@ -7,7 +7,7 @@ that need code. Only ``lbx.benchmarks.registry.BENCHMARKS`` names the family els
 The module also defines the marks of questions that a model or people should judge. Official files contain a question
 with both marks twice. lbx asks the question once, and each copy counts by itself.
 
-``AskedModel`` is for families whose samples depend on the tokenizer of the model that a run asks.
+``UnloadedModel`` is for families with samples that depend on the tokenizer of the model that a run asks.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import (
     Chunk,
@@ -30,7 +30,7 @@ from lbx.base.records import (
     Task,
 )
 from lbx.benchmarks.base.aggregates import ScoredRows
-from lbx.benchmarks.base.paper_tables import Boards, LengthCurve, Paper, PublishedScores
+from lbx.benchmarks.base.paper_tables import Boards, LengthCurve, Paper, PublishedScoreFormat
 from lbx.benchmarks.base.predictions import PredictionFormat, ResultFormat
 from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
@@ -100,8 +100,8 @@ class ModelTokenizer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AskedModel:
-    """A model before its weights are loaded. It can be pickled.
+class UnloadedModel:
+    """Context window and tokenizer of a model before its weights are loaded. Can be pickled.
 
     Attributes:
         context_window: number of tokens, or None if only the loaded model, or its server, knows the number.
@@ -134,11 +134,11 @@ class TaskCatalogue:
     """Tasks of a family, whether or not a bundle contains data for these tasks.
 
     Attributes:
-        names: every task in the paper's order, or () for a family whose tasks are defined in the bundle.
+        names: every task in the paper's order, or () for a family with tasks defined in the bundle.
         selections: names of groups of tasks for ``--tasks``.
         embedding_tasks: tasks whose score is one half similarity, by an embedding model
             (``Benchmark.similarity_input``).
-        open_tasks: tasks with free-text answers, which people or a judge can rate. None stands for all tasks.
+        open_tasks: tasks with free-text answers, which people or a judge can rate. None means all tasks.
         has_marks: whether the authors mark questions for judges and people (``MARKS``).
         length_groups: {task: name of the group of tasks that ask the same about documents of other lengths}.
         accepts: whether the family contains a task that ``names`` lacks, for example of another length. Patterns match
@@ -239,10 +239,10 @@ class Benchmark(ABC):
     """Tables of the family's paper."""
     boards: ClassVar[Boards] = Boards()
     """Tables and charts of the family's leaderboards."""
-    published_scores: ClassVar[PublishedScores] = PublishedScores()
+    published_scores: ClassVar[PublishedScoreFormat] = PublishedScoreFormat()
     """Layout and checks of the family's published scores."""
 
-    def for_model(self, model: AskedModel, mode: Mode) -> Benchmark:
+    def for_model(self, model: UnloadedModel, mode: Mode) -> Benchmark:
         """Return the family with samples for a model, which is ``self`` unless samples depend on the model.
 
         In a family that overrides this method, ``samples`` raises ``no_model_error`` until it is called. The result is
@@ -295,7 +295,7 @@ class Benchmark(ABC):
         return sample.question
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Texts that locate the answer in the document, at least one of which occurs in it.
+        """Texts that locate the answer in the document. At least one of them occurs in it.
 
         The engine searches for these texts to see whether truncation removed the only occurrence. Returns () if the
         references are letters or summaries, which cannot be searched for.

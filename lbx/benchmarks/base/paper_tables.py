@@ -71,8 +71,8 @@ CsvRow = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedScores:
-    """Layout and checks of a family's files of published scores.
+class PublishedScoreFormat:
+    """Format of a family's files of published scores: layout and checks.
 
     Attributes:
         columns: columns that the family's own layout adds to "benchmark" and "model", or () without such a layout.
@@ -100,9 +100,9 @@ class BoardEntry:
 
     Attributes:
         model: name of the model. The name of a published model ends with "*".
-        mode: mode in which the model was asked, or None for the plain mode.
-        mode_without_reasoning: ``mode`` without the words that ``reasons`` stands for.
-        differs_in: settings in which the run differs from other runs of the model.
+        mode: mode of the run, or None for the plain mode.
+        mode_without_reasoning: ``mode`` without the words for which ``reasons`` is true.
+        differs_in: settings that differ from other runs of the model.
         reasons: whether the model was asked to reason before the answer, with CoT or thinking.
         attributes: facts about the model and the run's settings, by lower-case names.
         numbers: official numbers by keys without a run. Where there is no official number, the score so far, with the
@@ -128,8 +128,8 @@ class BoardEntry:
     note: str | None = None
     remark: str | None = None
 
-    def describe(self, name: str) -> str | None:
-        """Fact about the model by name, from a published model's row or from a run's ``--metadata``."""
+    def fact(self, name: str) -> str | None:
+        """Fact such as "params" about a model, from a published model's row or from a run's ``--metadata``."""
         metadata = self.attributes.get("metadata", {})
         facts = self.attributes if self.run_id is None else {key.casefold(): text for key, text in metadata.items()}
         return str(facts[name]) if facts.get(name) else None
@@ -250,8 +250,9 @@ class Board:
         columns: columns after the model's column.
         parts: groups of rows.
         leading_columns: columns before the model's column.
-        rank_by: returns the value that ranks a group's rows, best first. With None, rows keep their order.
-        order_number: number that orders the models in the same way in all groups. With None, models keep their order.
+        rank_by: returns the value by which published models are placed among a group's runs, which are in the order of
+            the leaderboard. With None, published models follow.
+        order_number: number that places published models in the same way in all groups.
         pairs_modes: whether a model's plain run and the run that reasons share a row.
         keeps_empty: whether a model gets a row in a group even without any of the group's numbers.
         model_label: returns the label of a model. With None, it is the model's name.

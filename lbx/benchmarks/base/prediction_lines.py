@@ -63,7 +63,7 @@ class FileRows:
 
     Attributes:
         final_newline: whether the last row ends in ``separator``.
-        separator: text between the ``raw`` of rows, "" for a JSON array, whose ``raw`` include the commas.
+        separator: text between the ``raw`` of rows, "" for a JSON array, because its ``raw`` include the commas.
     """
 
     lines: list[PredictionLine]

@@ -16,9 +16,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from lbx.base.csv_cells import escape_formula
 from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample, canonical_json, sha256_text
-from lbx.base.visible import spreadsheet_cell
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 
 NOT_TEXT = "not_text"
@@ -149,7 +149,7 @@ class PredictionFormat(ABC):
         return stem
 
     def find_files(self, path: Path) -> TaskFiles | None:
-        """Find the prediction files of a path whose tasks follow from folders or chunks.
+        """Find the prediction files of a path with tasks that follow from folders or chunks.
 
         Returns None, the default, if tasks follow from file names.
 
@@ -168,7 +168,7 @@ class PredictionFormat(ABC):
 
     @abstractmethod
     def match_key(self, sample: Sample) -> object:
-        """Key that is equal for a prediction file's sample and the bundle's sample that it stands for."""
+        """Key that is equal for a prediction file's sample and the bundle's sample that it represents."""
 
     def match_keys(
         self, samples: Sequence[Sample], predictions: Sequence[Prediction]
@@ -260,7 +260,7 @@ class PredictionFormat(ABC):
 def differences(
     first: Sample, second: Sample, score_keys: Sequence[str], fillable_keys: Collection[str] = frozenset()
 ) -> str:
-    """Names of the fields in which two samples with the same id differ, or "" if they agree.
+    """Names of the fields that differ between two samples with the same id, or "" if they agree.
 
     Compared are only fields that scoring reads and that both samples contain.
 
@@ -388,13 +388,10 @@ class ResultFormat:
 def to_csv(rows: Sequence[Mapping[str, object]]) -> str:
     """Format rows as CSV with a column for each key, in the order of first appearance. Missing values are empty.
 
-    Texts are escaped as in every CSV that lbx writes, by ``lbx.base.visible.spreadsheet_cell``.
+    Texts are escaped as in every CSV that lbx writes, by ``lbx.base.csv_cells.escape_formula``.
     """
     cells = [
-        {
-            spreadsheet_cell(key): spreadsheet_cell(value) if isinstance(value, str) else value
-            for key, value in row.items()
-        }
+        {escape_formula(key): escape_formula(value) if isinstance(value, str) else value for key, value in row.items()}
         for row in rows
     ]
     columns = dict.fromkeys(key for row in cells for key in row)

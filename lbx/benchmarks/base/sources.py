@@ -19,11 +19,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.database import count_parquet_rows, parquet_rows
 from lbx.base.errors import BundleError, NoDataError
-from lbx.base.layout import Bundle
 from lbx.base.visible import as_command
-from lbx.benchmarks.base.files import (
+from lbx.benchmarks.base.data_files import (
     DataRow,
     count_keys,
     count_zip_lines,
@@ -272,7 +272,7 @@ def _read_literals(text: str, location: str, names: tuple[str, ...]) -> dict[str
 
 
 def assigned_texts(text: str, location: str, name: str) -> list[str]:
-    """Read every text that a Python file assigns to a name anywhere, in the file's order, by ``text_of``.
+    """Read the text literals that a Python file assigns to a name, at any level, in the file's order.
 
     Raises:
         BundleError: the file is not Python.
@@ -281,7 +281,7 @@ def assigned_texts(text: str, location: str, name: str) -> list[str]:
 
 
 def assigned_values(text: str, location: str, name: str) -> list[ast.expr]:
-    """Find every expression that a Python file assigns to a name anywhere, in the file's order.
+    """Find the expressions that a Python file assigns to a name, at any level, in the file's order.
 
     Raises:
         BundleError: the file is not Python.
@@ -294,7 +294,7 @@ def assigned_values(text: str, location: str, name: str) -> list[ast.expr]:
 
 
 def texts_of_keys(text: str, location: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:
-    """Read the texts under ``keys`` of a dict that a Python file assigns to a name anywhere.
+    """Read the texts under ``keys`` of a dict that a Python file assigns to a name, at any level.
 
     Other values of the dict need not be literals.
 

@@ -30,8 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError
-from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.base.visible import as_command
@@ -142,7 +142,7 @@ class LEval(Benchmark):
         return sample.question + read_answer_instruction(_official_file(bundle, RETRIEVAL_SCRIPT), sample)
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """References of open questions and of topic retrieval, many of which are passages of the document.
+        """References of open questions and of topic retrieval, which are often passages of the document.
 
         Returns () for letters, numbers, truth values and summaries, and for answers such as "yes".
         """
@@ -179,7 +179,7 @@ class LEval(Benchmark):
         return [Score("exact_match", 0.0 if expected is None else exam.exact_match(answered, expected), answered)]
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """Document of a sample. In gsm100 it is the question, because the only document consists of worked examples."""
+        """Name of a sample's cluster: the document, or in gsm100 the question, because all share one document."""
         return f"gsm100/{sample.sample_id}" if sample.task == "gsm100" else document
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:

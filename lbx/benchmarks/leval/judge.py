@@ -24,12 +24,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lbx.base.bundle_folder import FILES, Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import FILES, Bundle
 from lbx.base.records import Sample
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import HUMAN, LLM, MARKS
-from lbx.benchmarks.base.files import damaged_file_error, read_text
+from lbx.benchmarks.base.data_files import damaged_file_error, read_text
 from lbx.benchmarks.base.prediction_lines import FileRows, PredictionLine, prediction_file_error, read_bytes, split_rows
 from lbx.benchmarks.base.rubric import FIRST, PAIR, SECOND, TIE, Rubric, winners_in
 from lbx.benchmarks.base.sources import template_fields, texts_of_keys
@@ -287,7 +287,7 @@ def _text(line: PredictionLine, key: str) -> str:
 
 
 def _segments(rows: Iterable[JudgedPair]) -> list[list[JudgedPair]]:
-    """Split rows into segments, each of which ends with the script's lines of numbers."""
+    """Split rows into segments that each end with the script's lines of numbers."""
     segments: list[list[JudgedPair]] = [[]]
     for row in rows:
         segments[-1].append(row)

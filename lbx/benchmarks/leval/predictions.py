@@ -139,11 +139,11 @@ class LEvalFormat(PredictionFormat):
         return sample.question, sample.references, sample.meta["evaluation"] in SCORED
 
     def accepts_unmatched(self, prediction: Prediction) -> bool:
-        """Accept rows for a judge, because they repeat scored questions, which are one sample of the bundle."""
+        """Whether a row needs no sample of its own: rows for a judge repeat scored questions."""
         return prediction.sample is None or prediction.sample.meta["evaluation"] not in SCORED
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
-        """Accept the authors' gsm100 files, whose questions begin with worked examples, unlike the data."""
+        """Whether a row is of the authors' gsm100 files, whose questions begin with worked examples."""
         mine = prediction.sample
         return mine is not None and (mine.references, mine.meta) == (
             sample.references,

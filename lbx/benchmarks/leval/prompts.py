@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lbx.base.records import Chunk, Prompt, Sample, Truncation
-from lbx.benchmarks.base.files import damaged_file_error, read_jsonl, read_text
+from lbx.benchmarks.base.data_files import damaged_file_error, read_jsonl, read_text
 from lbx.benchmarks.base.sources import (
     assigned_texts,
     assigned_values,

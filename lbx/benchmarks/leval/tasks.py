@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.benchmark import MARKS
-from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error
 from lbx.benchmarks.base.sources import DataSource, JsonLines, RowSource, find_in_folder
 
 NAME = "leval"

@@ -1,4 +1,4 @@
-"""LongBench v1 and LongBench-E (THUDM, 2023): 21 tasks in English, Chinese and code, of which E includes 13.
+"""LongBench v1 and LongBench-E (THUDM, 2023): 21 tasks in English, Chinese and code, 13 of them in E.
 
 Source: https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e/LongBench (pred.py, eval.py,
 metrics.py); data and prompts come from the bundle. One line of data.zip's data/{task}.jsonl:
@@ -20,8 +20,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import (
     Chunk,
@@ -34,7 +34,7 @@ from lbx.base.records import (
 )
 from lbx.benchmarks.base.aggregates import ScoredRows, numbers_by_task, numpy_percent, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
-from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, zip_members
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error, read_json, zip_members
 from lbx.benchmarks.base.predictions import ResultFormat, ScoredRun
 from lbx.benchmarks.base.sources import DataSource, RowSource, ZippedJsonLines, fill_format, find_in_folder
 from lbx.benchmarks.longbench.paper_tables import BOARDS, PAPER, curves, groups
@@ -47,9 +47,9 @@ from lbx.benchmarks.longbench.tasks import (
     TaskRules,
     accepted_answers,
     class_names,
-    kind_of,
-    odd_answers,
+    classify_odd_answers,
     official_error,
+    rules_of,
 )
 from lbx.benchmarks.metrics import f1
 from lbx.benchmarks.metrics import rouge as rouge_l
@@ -72,12 +72,12 @@ _RETRIEVAL = ("single-document QA", "multi-document QA")
 _NON_EVIDENCE = frozenset({"yes", "no", "unanswerable"})
 """Answers that judge the document. Such a word in the document is no evidence."""
 
-__all__ = ["METRICS", "TASKS", "LongBench", "TaskRules", "accepted_answers", "kind_of", "make_sample"]
+__all__ = ["METRICS", "TASKS", "LongBench", "TaskRules", "accepted_answers", "make_sample", "rules_of"]
 
 
 def _check_mode(task: str, mode: Mode) -> None:
     """Allow retrieval for the eight question-answering tasks (and E's four), as in the authors' retrieval/pred.py."""
-    if mode.rag and kind_of(task).category not in _RETRIEVAL:
+    if mode.rag and rules_of(task).category not in _RETRIEVAL:
         fit = ", ".join(f"longbench/{name}" for name, kind in TASKS.items() if kind.category in _RETRIEVAL)
         raise UsageError(
             f"longbench/{task} cannot run with retrieved chunks: its samples are not questions about a document.",
@@ -89,7 +89,7 @@ def _result_files(run: ScoredRun) -> dict[str, str]:
     """Write eval.py's result.json, plain and of --e, with tasks in the paper's order (officially in the folder's)."""
     files: dict[str, dict[str, object]] = {}
     for task, numbers_of_task in run.numbers.items():
-        head, plain = METRICS[kind_of(task).metric][0], task.removesuffix("_e")
+        head, plain = METRICS[rules_of(task).metric][0], task.removesuffix("_e")
         buckets = {name: numbers_of_task.get(f"{head}/{name}") for name in BUCKETS}
         scores = files.setdefault(f"{folder_of(run.model, task)}/result.json", {})
         if plain == task:
@@ -117,9 +117,9 @@ class LongBench(Benchmark):
             Task(
                 benchmark=self.name,
                 name=task,
-                metrics=METRICS[kind_of(task).metric],
+                metrics=METRICS[rules_of(task).metric],
                 samples=source.count(),
-                language=kind_of(task).language,
+                language=rules_of(task).language,
             )
             for task in self.catalogue.names
             if (names is None or task in names) and (source := _data(bundle, task))
@@ -130,7 +130,7 @@ class LongBench(Benchmark):
         source = _data(bundle, task)
         if source is None:
             raise self.data.missing_data_error(bundle, f"{REPO}, {task}")
-        classes = _last_classes(source) if kind_of(task).metric == "classification" else ()
+        classes = _last_classes(source) if rules_of(task).metric == "classification" else ()
         return with_unique_ids(make_sample(task, row, number, classes) for number, row in enumerate(source.rows()))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
@@ -185,7 +185,7 @@ class LongBench(Benchmark):
         Returns () for summaries, classes, code and counts, for few-shot tasks, because the question's passage contains
         the answer, and for answers such as "yes".
         """
-        kind = kind_of(sample.task)
+        kind = rules_of(sample.task)
         if kind.metric == "retrieval":
             colon = "：" if kind.language == "zh" else ":"  # "段落2" occurs in "段落27", too
             return [reference + colon for reference in sample.references]
@@ -198,7 +198,7 @@ class LongBench(Benchmark):
 
         ``extracted`` is the scored line. If eval.py would stop with an exception, the scores are 0 with an ``error``.
         """
-        kind = kind_of(sample.task)
+        kind = rules_of(sample.task)
         extracted = None
         if kind.metric == "edit_similarity":
             output = extracted = code_line(output)
@@ -215,7 +215,7 @@ class LongBench(Benchmark):
         bucket without samples, which is NaN officially, is left out.
         """
         scores: list[Number] = []
-        for metric in METRICS[kind_of(task).metric]:
+        for metric in METRICS[rules_of(task).metric]:
             scores += task_score(metric, rows, metric, 2)
             if task.endswith("_e"):
                 groups = {
@@ -230,7 +230,9 @@ class LongBench(Benchmark):
         return scores
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
-        return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
+        return next(
+            iter(task_score(METRICS[rules_of(task).metric][0], rows, METRICS[rules_of(task).metric][0], 2)), None
+        )
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Averages of the authors' tables, from ``lbx.benchmarks.longbench.paper_tables``."""
@@ -282,12 +284,12 @@ def _last_classes(source: RowSource) -> tuple[str, ...]:
 
 def make_sample(task: str, row: DataRow, number: int, classes: Sequence[str]) -> Sample:
     """Make the sample of a data row. ``classes`` are those of the last row, or () for a task without classes."""
-    kind = kind_of(task)
+    kind = rules_of(task)
     meta: dict[str, Any] = {"category": kind.category}
     if classes:
         meta["all_classes"] = list(classes)
     context, question, answers = row.get("context", str), row.get("input", str), row.get("answers", list)
-    if odd := odd_answers(answers):
+    if odd := classify_odd_answers(answers):
         meta[ODD_ANSWERS] = odd
     return Sample(
         benchmark=LongBench.name,

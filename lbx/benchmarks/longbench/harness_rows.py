@@ -15,7 +15,7 @@ from lbx.benchmarks.base.benchmark import with_unique_ids
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import Prediction
 from lbx.benchmarks.longbench.predictions import LongBenchFormat, class_list
-from lbx.benchmarks.longbench.tasks import TASKS, kind_of
+from lbx.benchmarks.longbench.tasks import TASKS, rules_of
 
 SAMPLES: Mapping[str, int] = {
     **dict.fromkeys((task for task in TASKS if task != "nq"), 200),
@@ -55,12 +55,12 @@ OPENCOMPASS_OTHER: Mapping[str, str] = {
 
 def is_bare(task: str) -> bool:
     """Whether the official script sends the prompt without a chat template."""
-    return kind_of(task).bare
+    return rules_of(task).bare
 
 
-def ends_at_line(task: str) -> bool:
+def scores_first_line(task: str) -> bool:
     """Whether only the answer's first line counts."""
-    return kind_of(task).first_line
+    return rules_of(task).first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class HarnessFormat(LongBenchFormat):
         ]
 
     def _sample(self, task: str, row: HarnessRow, classes: object) -> Sample:
-        meta: dict[str, Any] = {"category": kind_of(task).category}
-        if kind_of(task).metric == "classification" and (names := class_list(_line(row, {"all_classes": classes}))):
+        meta: dict[str, Any] = {"category": rules_of(task).category}
+        if rules_of(task).metric == "classification" and (names := class_list(_line(row, {"all_classes": classes}))):
             meta["all_classes"] = names
         values = {"pred": "", "answers": row.references, "length": row.length}
         sample = self._prediction(task, row.position, _line(row, values), meta).sample
@@ -129,7 +129,11 @@ class HarnessFormat(LongBenchFormat):
     def match_keys(
         self, samples: Sequence[Sample], predictions: Sequence[Prediction]
     ) -> tuple[list[object], list[object]]:
-        """Match keys of samples and of predictions: positions, or ids, or content for ids that only one side has."""
+        """Keys that match predictions with samples: positions, or else ids, or the content if only one side has an id.
+
+        Returns:
+            the keys of the samples, and the keys of the predictions.
+        """
         if self.by_position:
             return list(range(len(samples))), [prediction.position for prediction in predictions]
         ids = {sample.sample_id for sample in samples} & {prediction.sample_id for prediction in predictions}
@@ -140,7 +144,7 @@ class HarnessFormat(LongBenchFormat):
         return [*map(identify, samples)], [identify(row.sample) for row in predictions if row.sample]
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
-        """Report references that differ from the sample's, even if the row does not mark the answer."""
+        """Reason why a row contradicts the sample: other references, even if the row does not mark the answer."""
         of_file = prediction.sample
         if of_file and of_file.references != sample.references:
             return "its reference answers are others"

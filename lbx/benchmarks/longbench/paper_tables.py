@@ -41,7 +41,7 @@ from lbx.benchmarks.base.paper_tables import (
     TableCell,
     best_of,
 )
-from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, kind_of
+from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, rules_of
 from lbx.statistics.estimates import Codes, Estimate, Floats, Interval, Stratum, interval
 
 RELATIVE, RELATIVE_E = "relative", "relative_e"
@@ -63,12 +63,12 @@ def groups(numbers: TaskNumbers) -> list[Number]:
 
 
 def _plain(numbers: TaskNumbers) -> Iterator[Number]:
-    heads = {task: results[METRICS[kind_of(task).metric][0]] for task, results in numbers.items()}
+    heads = {task: results[METRICS[rules_of(task).metric][0]] for task, results in numbers.items()}
     release = [task for task in TASKS if (task not in _EARLY if "nq" in heads else task != "nq")]
     tables = {"": _categories(heads, release)}
     for language in ("en", "zh"):
-        if any(kind_of(task).language == language for task in heads):
-            members = [task for task in release if kind_of(task).language in (language, "code")]
+        if any(rules_of(task).language == language for task in heads):
+            members = [task for task in release if rules_of(task).language in (language, "code")]
             tables[f"_{language}"] = _categories(heads, members)
     for suffix, table in tables.items():
         for category, average in table.items():
@@ -83,7 +83,7 @@ def _plain(numbers: TaskNumbers) -> Iterator[Number]:
 def _e(numbers: TaskNumbers) -> Iterator[Number]:
     tables: dict[str, dict[str, Average]] = {}
     for bucket in BUCKETS:
-        names = {task: f"{METRICS[kind_of(task).metric][0]}/{bucket}" for task in numbers}
+        names = {task: f"{METRICS[rules_of(task).metric][0]}/{bucket}" for task in numbers}
         heads = {task: numbers[task][name] for task, name in names.items() if name in numbers[task]}
         tables[bucket] = _categories(heads, [f"{task}_e" for task, kind in TASKS.items() if kind.in_e])
     for category in _CATEGORIES:
@@ -98,7 +98,7 @@ def _e(numbers: TaskNumbers) -> Iterator[Number]:
 def _categories(heads: Mapping[str, Number], tasks: Collection[str]) -> dict[str, Average]:
     averages = {}
     for category in _CATEGORIES:
-        members = [task for task in tasks if kind_of(task).category == category]
+        members = [task for task in tasks if rules_of(task).category == category]
         average = Average.of([heads[task] for task in members if task in heads], complete=heads.keys() >= set(members))
         if average:
             averages[category] = average

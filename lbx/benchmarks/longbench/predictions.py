@@ -26,7 +26,7 @@ from lbx.benchmarks.base.prediction_lines import (
     row_length,
 )
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, differences, file_part
-from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, accepted_answers, kind_of
+from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, accepted_answers, rules_of
 
 _MAX_DUPLICATE_SHARE = 0.05
 """Largest share of rows whose answers and length may equal another question's. In the data it is 1% at most."""
@@ -44,7 +44,7 @@ class LongBenchFormat(PredictionFormat):
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """Parse the rows of a file. The last row's classes count for all rows, as in eval.py."""
-        kind = kind_of(task)
+        kind = rules_of(task)
         meta: dict[str, Any] = {"category": kind.category}
         if kind.metric == "classification" and (classes := class_list(lines[-1])):
             meta["all_classes"] = classes
@@ -71,7 +71,7 @@ class LongBenchFormat(PredictionFormat):
         return rows if len(rows) - len(first) > _MAX_DUPLICATE_SHARE * len(rows) else predictions
 
     def _prediction(self, task: str, number: int, line: PredictionLine, meta: dict[str, Any]) -> Prediction:
-        kind = kind_of(task)
+        kind = rules_of(task)
         answers = require_references(line, "answers", with_numbers=kind.metric == "count")
         sample = Sample(
             benchmark=self.name,
@@ -95,7 +95,7 @@ class LongBenchFormat(PredictionFormat):
         return sample.references, sample.length
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
-        """Accept rows without the length that distinguishes rows with the same answers, as in some files."""
+        """Whether a row lacks the length that distinguishes rows with the same answers, as in some files."""
         mine = prediction.sample
         if mine is None or mine.length or mine.references != sample.references:
             return False

@@ -71,12 +71,12 @@ BUCKETS = ("0-4k", "4-8k", "8k+")
 """LongBench-E's buckets by the length of a sample: below 4,000, below 8,000, and longer."""
 
 
-def kind_of(task: str) -> TaskRules:
+def rules_of(task: str) -> TaskRules:
     """Rules of a task of LongBench or of E: "qasper_e" uses those of "qasper"."""
     return TASKS[task.removesuffix("_e")]
 
 
-ODD_ANSWERS = "odd_answers"
+ODD_ANSWERS = "classify_odd_answers"
 """Key of ``Sample.meta`` that describes values in a row's answers that are not text. Sound rows do not contain it."""
 
 
@@ -88,12 +88,12 @@ def accepted_answers(task: str, answers: object) -> tuple[str, ...]:
     """
     if not isinstance(answers, list | tuple | str):
         return ()
-    if kind_of(task).metric == "count":
+    if rules_of(task).metric == "count":
         return tuple(str(answer) for answer in answers)
     return tuple(answer for answer in answers if isinstance(answer, str))
 
 
-def odd_answers(answers: object) -> str | None:
+def classify_odd_answers(answers: object) -> str | None:
     """Classify the values of ``answers`` that are not text: "null", "other", None, or "all" if it is no list."""
     if not isinstance(answers, list | tuple | str):
         return "all"
@@ -109,7 +109,7 @@ def official_error(sample: Sample, answer: str) -> str | None:
     Args:
         answer: the scored text of the output.
     """
-    kind, odd = kind_of(sample.task), sample.meta.get(ODD_ANSWERS)
+    kind, odd = rules_of(sample.task), sample.meta.get(ODD_ANSWERS)
     if odd == "all":
         return "The answers are no list: the official scorer stops with TypeError."
     if kind.metric == "classification":

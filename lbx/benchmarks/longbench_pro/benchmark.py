@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.base.number import Number
 from lbx.base.records import (
     Chunk,
@@ -35,7 +35,7 @@ from lbx.base.records import (
 )
 from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
-from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error
 from lbx.benchmarks.base.predictions import ResultFormat
 from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.longbench_pro.paper_tables import BOARDS, LANGUAGES, PAPER, PUBLISHED, group_scores

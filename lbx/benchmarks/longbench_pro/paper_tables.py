@@ -33,7 +33,7 @@ from lbx.benchmarks.base.paper_tables import (
     HeatMap,
     LineChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     RadarChart,
     TableCell,
     best_of,
@@ -300,7 +300,7 @@ def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
 
 
 # Files of published scores have a row for each number, in 0..1: benchmark,model,mode,dimension,value,score
-PUBLISHED = PublishedScores(
+PUBLISHED = PublishedScoreFormat(
     columns=("mode", "dimension", "value", "score"),
     scores_of_row=_scores_of_row,
     means=tuple(
@@ -339,11 +339,11 @@ def _short(group: str) -> str:
 
 def _type(models: Sequence[BoardEntry]) -> object:
     types = ["Thinking" if entry.reasons else "Instruct" for entry in models]
-    return first_value(lambda entry: entry.describe("type"))(models) or (types[0] if len(types) == 1 else "Mixed")
+    return first_value(lambda entry: entry.fact("type"))(models) or (types[0] if len(types) == 1 else "Mixed")
 
 
 def _window(entry: BoardEntry) -> str | None:
-    return entry.describe("window") or entry.describe("context_length") or entry.window
+    return entry.fact("window") or entry.fact("context_length") or entry.window
 
 
 def _prompt_limit(models: Sequence[BoardEntry]) -> str | None:

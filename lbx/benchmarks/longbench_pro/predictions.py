@@ -106,7 +106,7 @@ class LongBenchProFormat(PredictionFormat):
         return row
 
     def omission_reason(self, answer: AnswerToExport) -> str:
-        """Return "", because every iteration is exported."""
+        """Reason to omit an answer: always "", because every iteration is exported."""
         return ""
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from lbx.base.inputs import open_input
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K
-from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error
 from lbx.benchmarks.base.sources import RowSource, find_parquet, json_rows
 
 METRICS: dict[str, tuple[str, ...]] = {
@@ -80,7 +80,7 @@ TEXT_META = ("secondary_task", "primary_task", "token_length", "contextual_requi
 
 
 def accepted_answers(answer: object) -> tuple[tuple[str, ...], bool]:
-    """References in any value of ``answer``, and whether the official code can read all of the value.
+    """Reference answers in a value of the field ``answer``, and whether the official code can read all of them.
 
     As in that code, a bare string counts as its characters. It fails at any other value than a list of texts.
     """

@@ -51,7 +51,7 @@ def classification(prediction: str, references: Sequence[str], classes: Sequence
 
     Args:
         prediction: text, already cut to its first line where the benchmark does so.
-        references: class names, of which the best counts. An empty list gives 0.
+        references: class names. The best counts. An empty list gives 0.
         classes: every class name, in the data's order.
     """
     predicted_classes = [name for name in classes if name in prediction]

@@ -61,7 +61,7 @@ def _ambiguous(items: Mapping[str, int]) -> bool:
 
 
 def pairwise_accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Number of pairs of references whose lines are in the right order, divided by the number of pairs of lines.
+    """Number of pairs of references with lines in the right order, divided by the number of pairs of lines.
 
     Blank and repeated lines increase the denominator. The last position of a repeated line counts. Repeated references
     count as separate pairs, so the value can exceed 1, which is officially a failure.

@@ -77,7 +77,7 @@ def rows_upwards(tokens: Sequence[str], masks: Mapping[str, int], width: int) ->
         yield from steps
 
 
-def length(x: Sequence[str], y: Sequence[str]) -> int:
+def lcs_length(x: Sequence[str], y: Sequence[str]) -> int:
     """Length of the longest common subsequence of two token lists."""
     if len(x) < len(y):
         x, y = y, x
@@ -335,7 +335,7 @@ def rouge(prediction: str, references: Sequence[str]) -> Rouge:
         best = Rouge(
             max(best.rouge1, _ngram_f(predicted, expected, 1)),
             max(best.rouge2, _ngram_f(predicted, expected, 2)),
-            max(best.rouge_l, f_measure(length(predicted, expected), len(predicted), len(expected))),
+            max(best.rouge_l, f_measure(lcs_length(predicted, expected), len(predicted), len(expected))),
         )
     return best
 

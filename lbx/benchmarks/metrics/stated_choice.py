@@ -207,9 +207,9 @@ class _Patterns(NamedTuple):
 
     Attributes:
         announcement: words before a stated option.
-        after_announcement: ways in which the option's letter may follow an announcement.
+        after_announcement: patterns of the option's letter after an announcement.
         choice_verb: "I choose" and similar words.
-        after_choice_verb: ways in which the option's letter may follow a choice verb.
+        after_choice_verb: patterns of the option's letter after a choice verb.
         before_text: text allowed between such words and an option's text.
         fillers: words allowed after ``before_text``.
         judgement: "is correct", after an option.

@@ -22,16 +22,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.database import extract_match
 from lbx.base.errors import BundleError, LbxError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.base.tables import is_name
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark
-from lbx.benchmarks.base.files import cached_by_mtime
+from lbx.benchmarks.base.data_files import cached_by_mtime
 from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat
 from lbx.benchmarks.base.sources import fill_format

@@ -27,7 +27,7 @@ from lbx.base.database import expression_error
 from lbx.base.inputs import path_inside
 from lbx.base.records import Truncation
 from lbx.base.tables import check_table, check_texts, check_type, entry_error, is_name, read_table, suggest_names
-from lbx.benchmarks.base.files import (
+from lbx.benchmarks.base.data_files import (
     DataRow,
     count_csv,
     count_json_array,
@@ -103,8 +103,8 @@ class CustomTask:
         follow_up: template of the user's messages after the first, for rows with turns.
         no_context_prompt: template without the document, or "" to use ``prompt`` with an empty document.
         answer_cues: phrases that announce the chosen option, in addition to those built into ``accuracy``.
-        extract: regular expression that finds the answer in the output (``lbx.base.database.extract``), or "" to score
-            the whole output.
+        extract: regular expression that finds the answer in the output (``lbx.base.database.extract_match``), or ""
+            to score the whole output.
     """
 
     name: str

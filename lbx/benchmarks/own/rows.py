@@ -19,7 +19,7 @@ from lbx.base.limits import RECORD_BYTES, TEXT_CHARACTERS
 from lbx.base.records import Sample, replace_surrogates
 from lbx.base.tables import entry_error, suggest_names
 from lbx.base.visible import one_line
-from lbx.benchmarks.base.files import DataRow, cached_by_mtime
+from lbx.benchmarks.base.data_files import DataRow, cached_by_mtime
 from lbx.benchmarks.metrics.registry import ScoringTarget, unscorable_reason
 from lbx.benchmarks.own.definition import (
     DOCUMENT_FILE,

@@ -55,7 +55,7 @@ def cluster_of(sample: Sample) -> str:
 
 
 def aggregate(task: str, rows: Sequence[ScoredSample]) -> list[Number]:
-    """Aggregate a task into evaluate.py's number (sum / n x 100, two decimals by Python's ``round``), and the nulls."""
+    """Aggregate a task into evaluate.py's number (sum / n x 100, two decimals), and the share of empty answers."""
     headline, null = metrics_of(task)
     values = ScoredRows.of(rows).with_metric(headline)[1]
     if not len(values):

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.columns import Column, number_column
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.number import OVERALL, Number, NumberKey, group_number
 from lbx.base.records import (
     Chunk,
@@ -29,11 +29,11 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.benchmarks.base.benchmark import (
-    AskedModel,
     AskingProtocol,
     Benchmark,
     ScoringRules,
     TaskCatalogue,
+    UnloadedModel,
     no_model_error,
 )
 from lbx.benchmarks.base.paper_tables import (
@@ -44,7 +44,7 @@ from lbx.benchmarks.base.paper_tables import (
     Boards,
     LineChart,
     Paper,
-    PublishedScores,
+    PublishedScoreFormat,
     TableCell,
     cell_by_grouping,
     first_value,
@@ -83,7 +83,7 @@ LENGTH_MEANS = {length: group_number("length", LABELS[length], metric=AVERAGE) f
 HEADINGS = {AVERAGE: "Avg", RISING: "wAvg (inc)", FALLING: "wAvg (dec)", EFFECTIVE: "effective (k)"}
 _OVERALL = {metric: group_number(OVERALL, metric=metric) for metric in HEADINGS}
 
-PUBLISHED = PublishedScores(
+PUBLISHED = PublishedScoreFormat(
     means=[(_OVERALL[AVERAGE], dict.fromkeys(LENGTH_MEANS.values(), 1))],
     lengths=LENGTH_MEANS,
 )
@@ -124,7 +124,7 @@ def _effective(entry: BoardEntry) -> str | None:
 
 
 def _claimed_length(entry: BoardEntry) -> object:
-    return entry.describe("context") or entry.window
+    return entry.fact("context") or entry.window
 
 
 _COLUMNS: Sequence[Column] = (
@@ -188,7 +188,7 @@ class Ruler(Benchmark):
     boards = BOARDS
     published_scores = PUBLISHED
 
-    def __init__(self, model: AskedModel | None = None, mode: Mode = PLAIN) -> None:
+    def __init__(self, model: UnloadedModel | None = None, mode: Mode = PLAIN) -> None:
         self._model = model
         self._mode = mode
         self._sample_set: SampleSet | None = None
@@ -197,11 +197,11 @@ class Ruler(Benchmark):
         """Leave the tokenizer out of the pickled state, because each process loads it."""
         return {**self.__dict__, "_sample_set": None}
 
-    def for_model(self, model: AskedModel, mode: Mode) -> Ruler:
+    def for_model(self, model: UnloadedModel, mode: Mode) -> Ruler:
         return Ruler(model, mode)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks at the named or the standard lengths whose files are all in the bundle.
+        """Return the tasks at the named or the standard lengths with all files in the bundle.
 
         Lengths beyond the model's context window are left out.
 
@@ -248,7 +248,7 @@ class Ruler(Benchmark):
             raise no_model_error(self.name)
         return self._open_set(bundle, self._model).samples(self.name, task)
 
-    def _open_set(self, bundle: Bundle, model: AskedModel) -> SampleSet:
+    def _open_set(self, bundle: Bundle, model: UnloadedModel) -> SampleSet:
         if self._sample_set is None or self._sample_set.bundle.root != bundle.root:
             loaded = model.load_tokenizer()
             self._sample_set = SampleSet(

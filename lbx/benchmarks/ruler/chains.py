@@ -10,7 +10,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from lbx.benchmarks.ruler.generator import Candidate, CountTokens, Generator, TokenBudget, UnusableDrawError, join_lines
+from lbx.benchmarks.ruler.generator import (
+    Candidate,
+    CountTokens,
+    Generator,
+    SampleBudget,
+    UnusableDrawError,
+    join_lines,
+)
 from lbx.benchmarks.ruler.tasks import TaskTexts
 
 _NAMES = 5
@@ -43,7 +50,7 @@ class _Draws:
 
 
 class _ChainTexts(Generator):
-    def __init__(self, draws: _Draws, noise: str, template: str, budget: TokenBudget, *, joins_lines: bool) -> None:
+    def __init__(self, draws: _Draws, noise: str, template: str, budget: SampleBudget, *, joins_lines: bool) -> None:
         self.budget = budget
         self._draws = draws
         self._noise = noise
@@ -79,7 +86,7 @@ class _Example(_ChainTexts):
 
 
 class Chains(_ChainTexts):
-    """Generator of vt.
+    """Generator of variable tracking (vt).
 
     Args:
         noise: line of the haystack.
@@ -89,7 +96,7 @@ class Chains(_ChainTexts):
     """
 
     def __init__(
-        self, noise: str, template: str, texts: TaskTexts, budget: TokenBudget, seed: int, *, template_tokens: int,
+        self, noise: str, template: str, texts: TaskTexts, budget: SampleBudget, seed: int, *, template_tokens: int,
         joins_lines: bool,
     ) -> None:  # fmt: skip
         draws = _Draws(seed)

@@ -57,7 +57,7 @@ CountTokens = Callable[[str], int]
 
 @dataclass(slots=True)
 class CountLog:
-    """Token counts in the order in which a generator asks for them.
+    """Token counts in the order of a generator's requests.
 
     Attributes:
         entries: (CRC-32, tokens) of each text.
@@ -113,7 +113,7 @@ _LOGS: dict[str, CountLog] = {}
 
 
 @contextmanager
-def kept_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterator[CountLog]:
+def cached_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterator[CountLog]:
     """Open the stored counts of a set of samples, and store new ones from time to time and after an interruption.
 
     Args:
@@ -124,7 +124,7 @@ def kept_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterato
     digest = sha256_text(canonical_json(description))
     counts = _LOGS.get(digest)
     if counts is None:
-        logs = (_read_log(folder / f"{digest}.json") for folder in (bundled, kept_folder()) if folder)
+        logs = (_read_log(folder / f"{digest}.json") for folder in (bundled, count_cache_folder()) if folder)
         counts = _LOGS[digest] = next((log for log in logs if log.entries), CountLog())
     before = [*counts.entries]
     counts.save = partial(_write_log, digest, description, counts)
@@ -135,7 +135,7 @@ def kept_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterato
             counts.save()
 
 
-def kept_folder() -> Path | None:
+def count_cache_folder() -> Path | None:
     """Folder of stored counts: ``lbx/ruler`` in the user's cache folder, or None without a home folder."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
@@ -163,7 +163,7 @@ def _read_log(path: Path) -> CountLog:
 
 
 def _write_log(digest: str, description: Mapping[str, Any], counts: CountLog) -> None:
-    folder = kept_folder()
+    folder = count_cache_folder()
     if folder is None:
         return _report_unkept("there is no home folder")
     path = folder / f"{digest}.json"
@@ -214,8 +214,8 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBudget:
-    """Budget of a task's samples.
+class SampleBudget:
+    """Tokens that a sample of a task may have, and sizes of its text.
 
     Attributes:
         name: full name of the task, for messages.
@@ -235,7 +235,7 @@ class TokenBudget:
 class Generator(ABC):
     """Base class of the generators of a task's samples. Each draw advances the generator's random state."""
 
-    budget: TokenBudget
+    budget: SampleBudget
     first_size = 0
     """Size of the text by which the tokens per word, line or document are estimated. 0 stands for the smallest size."""
 
@@ -318,7 +318,7 @@ class Generator(ABC):
         raise too_short_error(budget, least)
 
 
-def no_tokens_error(budget: TokenBudget) -> UsageError:
+def no_tokens_error(budget: SampleBudget) -> UsageError:
     """Error for a tokenizer that gives no tokens for a text."""
     return UsageError(
         f"{budget.name} cannot be made: the model's tokenizer has no tokens for its words.",
@@ -326,7 +326,7 @@ def no_tokens_error(budget: TokenBudget) -> UsageError:
     )
 
 
-def too_short_error(budget: TokenBudget, least: int) -> UsageError:
+def too_short_error(budget: SampleBudget, least: int) -> UsageError:
     """Error for a length into which no sample fits. ``least`` is the size of the smallest sample, or 0 if unknown."""
     tokens = f": the smallest sample has {least:,} tokens, but the length leaves {budget.limit:,}" if least else ""
     return UsageError(

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
-from lbx.benchmarks.base.files import damaged_file_error, read_json, read_text
-from lbx.benchmarks.ruler.generator import Candidate, CountTokens, Generator, TokenBudget
+from lbx.benchmarks.base.data_files import damaged_file_error, read_json, read_text
+from lbx.benchmarks.ruler.generator import Candidate, CountTokens, Generator, SampleBudget
 from lbx.benchmarks.ruler.sentences import SentenceSplitter, read_parameters
 from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, NeedleRules, needle_text, noise_text
 
@@ -169,7 +169,7 @@ def make_singular(template: str) -> str:
 class Needles(Generator):
     """Generator of a needle task."""
 
-    def __init__(self, bundle: Bundle, rules: NeedleRules, template: str, budget: TokenBudget, seed: int) -> None:
+    def __init__(self, bundle: Bundle, rules: NeedleRules, template: str, budget: SampleBudget, seed: int) -> None:
         self.budget = budget
         self._rules = rules
         self._seed = seed

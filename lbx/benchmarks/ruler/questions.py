@@ -9,10 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
-from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, read_json_array
-from lbx.benchmarks.ruler.generator import Candidate, Generator, TokenBudget, UnusableDrawError
+from lbx.benchmarks.base.data_files import DataRow, damaged_file_error, read_json, read_json_array
+from lbx.benchmarks.ruler.generator import Candidate, Generator, SampleBudget, UnusableDrawError
 from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, document_text
 
 
@@ -111,7 +111,7 @@ def _contexts(row: DataRow) -> Iterator[str]:
 class QuestionTexts(Generator):
     """Generator of a question task."""
 
-    def __init__(self, bundle: Bundle, dataset: str, template: str, budget: TokenBudget, seed: int) -> None:
+    def __init__(self, bundle: Bundle, dataset: str, template: str, budget: SampleBudget, seed: int) -> None:
         self.budget = budget
         self._set = read_questions(bundle, dataset)
         self._document = document_text(bundle)

@@ -121,7 +121,7 @@ class RulerFormat(PredictionFormat):
         return sample.sample_id
 
     def export_path(self, model: str, task: str | None, name: str) -> str:
-        """Path in the authors' layout, in which file names state no length."""
+        """Path in the authors' layout, where file names state no length."""
         parts = next(split_names([task or ""]), None)
         return f"{_folder(model, parts.length)}/{name.replace(parts.name, parts.base, 1)}" if parts else name
 

@@ -12,18 +12,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks.base.files import cached_by_mtime, damaged_file_error, read_text
+from lbx.benchmarks.base.data_files import cached_by_mtime, damaged_file_error, read_text
 from lbx.benchmarks.ruler.chains import Chains
 from lbx.benchmarks.ruler.generator import (
     Candidate,
     CountLog,
     CountTokens,
-    TokenBudget,
+    SampleBudget,
+    cached_counts,
     join_lines,
-    kept_counts,
     split_answer_prefix,
 )
 from lbx.benchmarks.ruler.needles import WHOLE_FILE, Needles, essay_files, shuffled_words, word_file
@@ -128,7 +128,7 @@ class SampleSet:
         }
         texts = task_texts(self.bundle, task)
         report = _Reporter(f"{benchmark}/{name}", self.settings.samples, self.count)
-        with kept_counts(description, self.bundle.file(BUNDLED_COUNTS)) as counts:
+        with cached_counts(description, self.bundle.file(BUNDLED_COUNTS)) as counts:
             for number, candidate in enumerate(self._candidates(name, texts, counts, report.count)):
                 yield self._sample(benchmark, name, texts, number, candidate)
                 report.number = number + 1
@@ -208,7 +208,7 @@ class SampleSet:
             step = _SHORT_STEP
         else:
             step = _STEPS.get(constants_key(task), 1)
-        budget = TokenBudget(f"ruler/{name}", length - template_tokens, texts.answer_tokens, step)
+        budget = SampleBudget(f"ruler/{name}", length - template_tokens, texts.answer_tokens, step)
         if task in NEEDLES:
             return Needles(bundle, NEEDLES[task], template, budget, seed)
         if task == "vt":

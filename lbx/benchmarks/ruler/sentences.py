@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from lbx.base.layout import Bundle
-from lbx.benchmarks.base.files import damaged_file_error, read_zip_text
+from lbx.base.bundle_folder import Bundle
+from lbx.benchmarks.base.data_files import damaged_file_error, read_zip_text
 from lbx.benchmarks.ruler.tasks import DATA
 
 PARAMETERS_FILE = "nltk/punkt_tab.zip"
@@ -87,7 +87,7 @@ class SentenceSplitter:
         self._has_break = lru_cache(maxsize=100_000)(self._find_break)
 
     def split(self, text: str) -> list[str]:
-        """Split a text into sentences, without the white space between them."""
+        """Split a text into sentences, without the white space between."""
         spans = [*self._spans(text)]
         sentences: list[str] = []
         moved = 0

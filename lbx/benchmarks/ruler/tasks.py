@@ -15,10 +15,10 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.layout import Bundle
 from lbx.base.tables import check_keys, read_table
-from lbx.benchmarks.base.files import damaged_file_error, read_text
+from lbx.benchmarks.base.data_files import damaged_file_error, read_text
 from lbx.benchmarks.base.sources import DataSource, assigned_texts, read_literals
 
 LENGTHS = (4096, 8192, 16384, 32768, 65536, 131072)

@@ -1,4 +1,4 @@
-"""Generators of common words (cwe) and frequent words (fwe): lists in which some words occur more often than others."""
+"""Generators of common words (cwe) and frequent words (fwe): lists where some words occur more often than others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lbx.benchmarks.ruler.generator import (
     Candidate,
     CountTokens,
     Generator,
-    TokenBudget,
+    SampleBudget,
     no_tokens_error,
     too_short_error,
 )
@@ -32,7 +32,7 @@ def _numbered_list(words: Sequence[str]) -> str:
 
 
 class CommonWords(Generator):
-    """Generator of cwe.
+    """Generator of common words (cwe).
 
     Args:
         is_short: whether the words are repeated less often, as below a length of 4,096 tokens.
@@ -45,7 +45,7 @@ class CommonWords(Generator):
     def __init__(
         self,
         template: str,
-        budget: TokenBudget,
+        budget: SampleBudget,
         seed: int,
         *,
         is_short: bool,
@@ -87,13 +87,13 @@ class CommonWords(Generator):
 
 
 class FrequentWords:
-    """Generator of fwe: random words whose counts follow a zeta distribution.
+    """Generator of frequent words (fwe): random words with counts that follow a zeta distribution.
 
     The number of words grows until a first sample is full. Later samples only shrink. ``budget.limit`` includes the
     tokens of the answer, which are subtracted once.
     """
 
-    def __init__(self, template: str, budget: TokenBudget, seed: int) -> None:
+    def __init__(self, template: str, budget: SampleBudget, seed: int) -> None:
         self._budget = budget
         self._template = template
         self._seed = seed

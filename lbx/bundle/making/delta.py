@@ -1,4 +1,4 @@
-"""Base bundles, whose contents a delta neither fetches nor packs again.
+"""Base bundles: a delta neither fetches nor packs their contents again.
 
 Files are matched by content, not by path: a new commit of a dataset moves every file to another folder, although most
 files have not changed.
@@ -14,11 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import BUNDLE_JSON, TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input, read_input
-from lbx.base.layout import BUNDLE_JSON, TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.bundle.names import unsafe_reason
-from lbx.bundle.receiving.check import read_contents
+from lbx.bundle.receiving.verification import read_contents
 
 
 @dataclass(frozen=True, slots=True)

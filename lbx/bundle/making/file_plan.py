@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from lbx.base.bundle_folder import FILES, HUB, IMAGES, repo_folder
 from lbx.base.errors import FetchError, UsageError
-from lbx.base.layout import FILES, HUB, IMAGES, repo_folder
 from lbx.bundle.disk import BackgroundSha256, Progress, Tally, map_in_threads, read_blocks
 from lbx.bundle.making.delta import BaseBundle, BaseFile
 from lbx.bundle.making.fetch import Download, Fetcher, Hub, LocalFile, parse_web_address
@@ -23,7 +23,7 @@ from lbx.bundle.making.recipe import (
     HubSource,
     ImageSource,
     PathSource,
-    read_image,
+    list_images,
 )
 from lbx.bundle.names import PathSet, unsafe_format, unsafe_reason
 
@@ -99,7 +99,7 @@ class Planner:
             source = entry.source
             for item in entry.items:
                 if (what := unsafe_format(item.name)) and not entry.allows(item):
-                    raise refusal(source, item, what)
+                    raise unsafe_file_error(source, item, what)
             for allowed in source.allow:
                 if not any(allowed in (item.name, PurePosixPath(item.name).name) for item in entry.items):
                     raise UsageError(
@@ -182,7 +182,7 @@ class Planner:
         return SourcePlan(source, record, (PlannedFile(f"{FILES}/{source.to}", source.to, download, download.size),))
 
     def _plan_image(self, source: ImageSource) -> SourcePlan:
-        images = read_image(source.path)
+        images = list_images(source.path)
         file = _hash_files([source.path], self._progress)[source.path]
         name = source.path.name
         record = {"kind": "image", "to": name, "licence": "", "images": images}
@@ -296,7 +296,7 @@ def _hash_files(paths: Sequence[Path], progress: Progress) -> dict[Path, LocalFi
     return dict(zip(paths, map_in_threads(hash_file, paths, tally), strict=True))
 
 
-def refusal(source: BundleSource, item: PlannedFile, what: str) -> UsageError:
+def unsafe_file_error(source: BundleSource, item: PlannedFile, what: str) -> UsageError:
     """Create the error for an unsafe file, which suggests two fixes."""
     name = PurePosixPath(item.name).name
     return UsageError(

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lbx.base.bundle_folder import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.errors import BundleError, NoDataError, UsageError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.outputs import link_files, write_file
 from lbx.benchmarks.base.benchmark import Benchmark, needs_model
 from lbx.benchmarks.registry import BENCHMARKS
@@ -31,7 +31,7 @@ def unknown_datasets(plans: Sequence[SourcePlan]) -> list[str]:
 def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFile | BaseFile]) -> None:
     """Read the first row of every task of the fetched datasets. Data from a base was checked when it was bundled.
 
-    Families whose samples depend on a model are skipped.
+    Families with samples that depend on a model are skipped.
 
     Args:
         contents: payload files by their path in the bag.

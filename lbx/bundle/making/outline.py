@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.units import format_size
-from lbx.bundle.bag import Evidence
+from lbx.bundle.manifest import Evidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from lbx.base.bundle_folder import SBOM, TAG_MANIFEST
 from lbx.base.errors import FetchError, UsageError
 from lbx.base.inputs import open_input
-from lbx.base.layout import SBOM, TAG_MANIFEST
 from lbx.base.outputs import open_folder, write_file
 from lbx.base.processes import try_lock
 from lbx.bundle import compression
-from lbx.bundle.bag import TAG_SIGNATURE, Evidence, render_tags
 from lbx.bundle.disk import BackgroundSha256, ByteMeter, Progress, read_blocks, silent
 from lbx.bundle.making.delta import BaseBundle, BaseFile, read_base
 from lbx.bundle.making.fetch import Download, Fetcher, Hub, LocalFile, Retry
-from lbx.bundle.making.file_plan import PlannedFile, Planner, SourcePlan, refusal
+from lbx.bundle.making.file_plan import PlannedFile, Planner, SourcePlan, unsafe_file_error
 from lbx.bundle.making.first_rows import check_first_rows, unknown_datasets
 from lbx.bundle.making.outline import Outline, SourceSummary, require_space, source_label
 from lbx.bundle.making.recipe import ImageSource, Recipe, load_recipes
 from lbx.bundle.making.sbom import render_sbom
+from lbx.bundle.manifest import TAG_SIGNATURE, Evidence, render_tags
 from lbx.bundle.names import NAMES_CODE, find_unsafe_content, needs_content_check, unsafe_format
 from lbx.bundle.signing import signature
 from lbx.bundle.signing.signature import sign
@@ -127,7 +127,7 @@ class ArchiveFormat:
     def require(self) -> None:
         """Raise UsageError if signing fails or zstd is missing. Called before hours of download."""
         if self.zstd:
-            compression.require()
+            compression.require_zstd()
         if self.key is not None:
             signature.sign(b"", self.key)
 
@@ -381,7 +381,7 @@ def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, option
 def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, PayloadContent], set[str]]:
     """Fetch all payload files. Returns {path in the bag: file}, and the paths of configurations that name code.
 
-    Small files come first, so that a refusal costs little.
+    Small files come first, so that a unsafe_file_error costs little.
     """
     jobs = sorted(
         ((entry, item) for entry in job.plans for item in entry.items),
@@ -424,7 +424,7 @@ def _names_code(entry: SourcePlan, item: PlannedFile, file: PayloadContent) -> b
             fix="Narrow `files` to exclude it, or correct the source.",
         )
     if not entry.allows(item):
-        raise refusal(entry.source, item, f"a configuration, and {unsafe.reason}")
+        raise unsafe_file_error(entry.source, item, f"a configuration, and {unsafe.reason}")
     return True
 
 

@@ -211,7 +211,7 @@ def _check_to(to: str) -> None:
         raise ValueError(f'to = "{to}" is not a valid path in a bundle: {reason}.')
 
 
-def read_image(path: Path) -> list[dict[str, str]]:
+def list_images(path: Path) -> list[dict[str, str]]:
     """List the images of an OCI archive, reading only the small index files into memory.
 
     Returns:

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Self
 
+from lbx.base.bundle_folder import TAG_MANIFEST, TAGS_LIMIT
 from lbx.base.errors import BundleError
 from lbx.base.inputs import is_database, open_input, read_input
-from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT
 from lbx.base.visible import as_command
-from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.compression import Decompressor
 from lbx.bundle.disk import BLOCK, BackgroundSha256, Checkpoints, Progress, Tally, map_in_threads, read_ahead
+from lbx.bundle.manifest import PAYLOAD, TAG_SIGNATURE, Contents, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.names import (
     PathSet,
     UnsafeContent,
@@ -398,7 +398,7 @@ def discard(_entry: ManifestEntry, blocks: Iterator[bytes]) -> None:
 
 
 class TrustedArchive:
-    """Archive whose volumes, signatures and tag files are verified. ``read_payload`` verifies the payload.
+    """Archive with verified volumes, signatures and tag files. ``read_payload`` verifies the payload.
 
     Attributes:
         signatures: valid signatures; the signature of NAME.SHA256SUMS comes first.

@@ -35,7 +35,7 @@ CURVES = ("nistp256", "nistp384", "nistp521")
 
 
 def verify_ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
-    """Verify an Ed25519 signature (64 bytes) of ``message`` by ``key`` (32 bytes)."""
+    """Whether an Ed25519 signature (64 bytes) of ``message`` is by ``key`` (32 bytes)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     y = int.from_bytes(key, "little") & (1 << 255) - 1
@@ -45,7 +45,7 @@ def verify_ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def verify_rsa(modulus: int, exponent: int, signature: bytes, message: bytes, *, digest: str) -> bool:
-    """Verify an RSA signature (PKCS #1 v1.5) of ``message``. ``digest`` is "sha256" or "sha512"."""
+    """Whether an RSA signature (PKCS #1 v1.5) of ``message`` is by the key. ``digest`` is "sha256" or "sha512"."""
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
     from cryptography.hazmat.primitives.hashes import SHA256, SHA512
@@ -60,7 +60,7 @@ def verify_rsa(modulus: int, exponent: int, signature: bytes, message: bytes, *,
 
 
 def verify_ecdsa(curve: str, key: bytes, r: int, s: int, message: bytes) -> bool:
-    """Verify the ECDSA signature (r, s) of ``message``.
+    """Whether the ECDSA signature (r, s) of ``message`` is by the key.
 
     Args:
         curve: a name from ``CURVES``.

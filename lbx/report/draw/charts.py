@@ -21,10 +21,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 
 from lbx.base.visible import one_line
 from lbx.report.draw import svg
-from lbx.report.format.digits import interval_decimals
+from lbx.report.format.digits import PERCENT_DECIMALS, interval_decimals
 
 _KEY = 14.0  # room of a mark before its name, px
 _LONGEST_NAME = 220.0
@@ -75,7 +76,7 @@ def end_label(mark: int, end: tuple[float, float], at: tuple[float, float], name
     """Draw the name and mark of a run at ``at``, and a thin line from the end of the run's line."""
     (x, y), (label_x, label_y) = end, at
     leader = f'<path class="leader" d="{svg.path([(x + 6, y), (label_x - 7, label_y)])}"/>'
-    return leader + svg.key(mark, label_x, label_y) + svg.name(label_x + 9, label_y + 4, name, full_name)
+    return leader + svg.legend_mark(mark, label_x, label_y) + svg.name(label_x + 9, label_y + 4, name, full_name)
 
 
 def legend(entries: Iterable[tuple[str, int]], width: float, top: float = 0.0) -> tuple[str, float]:
@@ -89,7 +90,7 @@ def legend(entries: Iterable[tuple[str, int]], width: float, top: float = 0.0) -
         wide = _KEY + svg.text_width(name) + 12
         if x > 4 and x + wide > width:
             x, y = 4.0, y + svg.LINE + 3
-        body = svg.key(mark, x + 6, y) + svg.name(x + _KEY, y + 4, name, full_name)
+        body = svg.legend_mark(mark, x + 6, y) + svg.name(x + _KEY, y + 4, name, full_name)
         parts.append(svg.group(mark, body, "key"))
         x += wide
     return "".join(parts), (y + 12 - top if parts else 0.0)
@@ -107,6 +108,8 @@ MOST_BANDS = 2
 """Maximum number of lines in a chart whose bands are always visible."""
 _ROW_GAP = 6.0
 """Distance between rows with different labels, px."""
+_TIE = 15.0
+"""Distance between bars of tied rows, px."""
 _WIDEST = 60.0
 """Width of the widest column's name that is not turned, px."""
 
@@ -118,6 +121,7 @@ class Point:
     Attributes:
         n: Number of answers, or None if it is unknown.
         is_complement: Whether the value is 100 minus another value of the chart.
+        is_percent: Whether the value is shown as a percentage, with one decimal.
     """
 
     value: float | None
@@ -126,6 +130,7 @@ class Point:
     note: str = ""
     n: int | None = None
     is_complement: bool = False
+    is_percent: bool = False
 
     @property
     def has_value(self) -> bool:
@@ -244,19 +249,29 @@ def _end_labels(
     ]
 
 
-def dots(title: str, description: str, rows: Sequence[tuple[str, Series]], width: int = 720, zero: bool = False) -> str:
+def dots(
+    title: str,
+    description: str,
+    rows: Sequence[tuple[str, Series]],
+    width: int = 720,
+    *,
+    zero: bool = False,
+    ties: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Draw a dot chart: a row per series with points and intervals, and a legend unless labels contain the names.
 
     Args:
         rows: (label, series) pairs. Consecutive rows with the same label share the label.
         zero: whether to mark 0, for points that are differences.
+        ties: letters by label. Rows that share a letter share a grey bar on the right.
     """
     known_rows = [(label, s) for label, s in rows if any(p and p.has_value for p in s.points)]
     groups = [(label, [s for _, s in group]) for label, group in groupby(known_rows, key=lambda row: row[0])]
     room = visible_width((label for label, _ in groups), 250)
     names = dict(zip((label for label, _ in groups), short_names([label for label, _ in groups], room), strict=True))
     key, top = legend(((s.name, s.mark) for label, s in known_rows if s.name not in label), width)
-    left, top, right = room + 20, top + 8, 24
+    letters = sorted({*"".join(ties.values())})
+    left, top, right = room + 20, top + 8, 24 + _TIE * len(letters)
     height = top + svg.LINE * len(known_rows) + _ROW_GAP * len(groups) + 34
     ends = extent(s for _, s in known_rows)
     scale = svg.axis([*ends, 0.0] if zero else ends, left, width - right, most=7)
@@ -267,10 +282,20 @@ def dots(title: str, description: str, rows: Sequence[tuple[str, Series]], width
         body = svg.text(left - 10, y + 10, names[label], "end", label)
         for series in group:
             points = [p for p in series.points if p and p.has_value]
-            body += svg.group(series.mark, "".join(_dot(series, p, scale, y + 6) for p in points), "row")
+            bars = [(width - right + 16 + _TIE * at, letter) for at, letter in enumerate(letters)]
+            drawn = "".join(_tie(x, y, letter) for x, letter in bars if letter in ties.get(label, ""))
+            drawn += "".join(_dot(series, p, scale, y + 6) for p in points)
+            body += svg.group(series.mark, drawn, "row")
             y += svg.LINE
         parts.append(svg.rows(body, svg.LINE, _ROW_GAP))
     return svg.chart(title, description, width, height, parts)
+
+
+def _tie(x: float, y: float, letter: str) -> str:
+    """Draw the part of a grey bar in a row, which reaches to the parts in the rows above and below."""
+    size = f'width="{svg.px(_TIE - 3)}" height="{svg.px(svg.LINE + _ROW_GAP)}"'
+    bar = f'<rect class="tie" x="{svg.px(x)}" y="{svg.px(y + 6 - (svg.LINE + _ROW_GAP) / 2)}" {size}/>'
+    return bar + svg.text(x + (_TIE - 3) / 2, y + 10, letter, "middle")
 
 
 def _dot(series: Series, point: Point, scale: svg.Axis, y: float) -> str:
@@ -294,7 +319,7 @@ def heat(
     edges: Mapping[int, int] | None = None,
     endings: Sequence[str] = (),
 ) -> str:
-    """Draw a heat map: a grid of coloured cells with numbers, in which higher values are darker.
+    """Draw a heat map: a grid of coloured cells with numbers, darker for higher values.
 
     Args:
         cells: values by (row, column). Missing cells stay empty.
@@ -339,7 +364,7 @@ def heat(
 
 def _cell(box: tuple[float, float, float, float], point: Point, share: float, tip: str, attributes: str) -> str:
     x, y, wide, tall = box
-    words = f"({svg.format_number(point.value)})" if point.is_complement else svg.format_number(point.value)
+    words = f"({_value_text(point)})" if point.is_complement else _value_text(point)
     size = f'width="{svg.px(wide - 1)}" height="{svg.px(tall - 1)}"'
     return (
         f'<g{attributes}><title>{tip}</title><rect class="cell" x="{svg.px(x + 0.5)}" y="{svg.px(y + 0.5)}" {size} '
@@ -426,8 +451,14 @@ def _tip(name: str, point: Point) -> str:
     return svg.escape_text(f"{name}: {_point_text(point)}{point.note and f', {point.note}'}")
 
 
+def _value_text(point: Point) -> str:
+    is_percent = point.is_percent and point.has_value
+    return f"{point.value:.{PERCENT_DECIMALS}f}" if is_percent else svg.format_number(point.value)
+
+
 def _point_text(point: Point) -> str:
     if not (point.has_value and point.has_interval):
-        return svg.format_number(point.value)
+        return _value_text(point)
     value, low, high = map(svg.number, (point.value, point.low, point.high))
-    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(value, low, high, d=interval_decimals((high - low) / 2))
+    decimals = PERCENT_DECIMALS if point.is_percent else interval_decimals((high - low) / 2)
+    return f"{value:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"

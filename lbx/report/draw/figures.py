@@ -31,6 +31,7 @@ class Figure:
         benchmark: Benchmark of the chart's numbers, or "" for a chart over several benchmarks.
         is_small: Whether the chart is placed in a grid with neighbouring small charts.
         mark: Mark of the run if the whole chart is about one run, or None.
+        is_whole: Whether the chart contains its title, and is a whole file.
     """
 
     title: str
@@ -39,10 +40,15 @@ class Figure:
     benchmark: str = ""
     is_small: bool = False
     mark: int | None = None
+    is_whole: bool = False
 
 
 class FigureSource(Protocol):
     """Source of the rows of reports, and of the names and marks of runs, for ``Report.draw``."""
+
+    @property
+    def file(self) -> str:
+        """Name of the results file."""
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a report, or [] if it is empty. Raises UsageError if the report refuses the query."""
@@ -62,7 +68,7 @@ def point_of_row(row: Row, scale: float = 100.0, value: str = "score", of: str =
     ends = (row.get(name) for name in (value, f"{of}low", f"{of}high"))
     number, low, high = (None if end is None else scale * end for end in ends)
     count = row.get("n")
-    return Point(number, low, high, f"{count:,} answers" if count else "", count)
+    return Point(number, low, high, f"{count:,} answers" if count else "", count, is_percent=scale != 1)
 
 
 def group_rows(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:
@@ -89,6 +95,8 @@ _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 def svg_file(title: str, figures: Sequence[Figure]) -> str:
     """Arrange figures and titles in rows, and captions below, as a self-contained SVG file of the charts' width."""
+    if figures[0].is_whole:
+        return _file(title, *_size(figures[0]), figures[0].svg)
     places, height = _arrange(figures)
     width = max([_NARROWEST, *(x + _size(figure)[0] for figure, x, _ in places)])
     parts = [_heading(4, 20, title, width)]
@@ -100,11 +108,15 @@ def svg_file(title: str, figures: Sequence[Figure]) -> str:
         for line in _wrap(caption, width):
             parts.append(svg.text(4, height, line, "start"))
             height += svg.LINE + 3
+    return _file(title, width, height, "".join(parts))
+
+
+def _file(title: str, width: float, height: float, body: str) -> str:
     size = f'width="{svg.px(width)}" height="{svg.px(height)}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {svg.px(width)} {svg.px(height)}">'
         f"<title>{svg.escape_text(title)}</title><style>{light_style()}</style>"
-        f'<rect {size} fill="{_palette()["--paper"]}"/>{"".join(parts)}</svg>\n'
+        f'<rect {size} fill="{_palette()["--paper"]}"/>{body}</svg>\n'
     )
 
 
@@ -181,7 +193,7 @@ def render_png(drawing: str) -> bytes:
     return bytes(resvg_py.svg_to_bytes(svg_string=drawing, zoom=_PIXELS_PER_PX))
 
 
-def check_figures(names: Sequence[str], figures: Sequence[Figure]) -> None:
+def require_figures(names: Sequence[str], figures: Sequence[Figure]) -> None:
     """Raise UsageError if ``figures``, drawn from the reports ``names``, is empty. The error states the cause."""
     if figures:
         return

@@ -195,7 +195,7 @@ def _shape(mark: int, x: float, y: float, kind: str) -> str:
     return f'<path class="{kind}" transform="translate({px(x)} {px(y)})" d="{_SHAPES[_shape_index(mark)]}"/>'
 
 
-def key(mark: int, x: float, y: float) -> str:
+def legend_mark(mark: int, x: float, y: float) -> str:
     """Draw the mark of a run for a legend."""
     return _shape(mark, x, y, "mark key")
 

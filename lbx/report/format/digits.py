@@ -1,10 +1,12 @@
 """Rounding of displayed numbers, shared by tables, charts and the page. JSON, CSV and parquet keep all digits.
 
-- A score with an interval, and the ends of the interval, are shown with one decimal, or two if the half-width is below
-  1. On the scale from 0 to 1 of some benchmarks' official numbers: three decimals, or four.
+- A percentage and the ends of its interval are shown with one decimal, so that a score looks the same everywhere. In
+  the tables of the benchmarks' leaderboards percentages are official numbers.
+- An official number with an interval has one decimal, or two if the half-width is below 1. On the scale from 0 to 1 of
+  some benchmarks: three decimals, or four.
 - An official number and the interval are shown with no more decimals than the number was rounded to: 28.9 ± 0.8. No
   decimals are lost: 12.5 is not shown as 12.
-- A score without an interval is shown with two decimals, official and other numbers with up to two (in 0..1: four).
+- Official numbers without an interval, and other numbers, are shown with up to two decimals (in 0..1: four).
 - A quantity (tokens, seconds) is shown as an integer from 100 on, and with three digits below.
 """
 
@@ -30,8 +32,12 @@ def why_no_interval(method: str | None, cluster_by: str | None, clusters: int | 
     return reason and (reason[0].format(cluster_by or "document"), reason[1].format(cluster_by or "document"))
 
 
+PERCENT_DECIMALS = 1
+"""Number of decimals of percentages."""
+
+
 def interval_decimals(half: float, most: int = 2) -> int:
-    """Number of decimals for a score and an interval of half-width ``half``."""
+    """Number of decimals for an official number and an interval of half-width ``half``."""
     return most if half < 10.0 ** (2 - most) * 0.995 else most - 1
 
 
@@ -71,8 +77,9 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
     clusters: int | None = None,
     *,
     most: int = 2,
+    decimals: int = PERCENT_DECIMALS,
 ) -> str:
-    """Format a score and an interval: "44.9 ± 6.3", "1.5 [0.3, 7.9]", "12.50 (one document)", "100.00 (all alike)".
+    """Format a score and an interval: "44.9 ± 6.3", "1.5 [0.3, 7.9]", "12.5 (one document)", "100.0 (all alike)".
 
     An unknown score is "-". A score without an interval is a plain number.
 
@@ -83,14 +90,15 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
             These may be rounded, so that a symmetric interval may not be centred on them.
         cluster_by, clusters: noun for a cluster, and their number, for the method "one cluster".
         most: maximum number of decimals, 4 for numbers in 0..1.
+        decimals: maximum number of decimals of a percentage.
     """
     if value is None or not math.isfinite(value):
         return "-"
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         why = why_no_interval(method, cluster_by, clusters)
-        text = f"{scale * value:.2f}" if scale != 1 else _shortest(value, most)
+        text = f"{scale * value:.{decimals}f}" if scale != 1 else _shortest(value, most)
         return f"{text} ({why[0]})" if why else text
-    own_decimals = most if scale != 1 else _decimals(value)
+    own_decimals = decimals if scale != 1 else _decimals(value)
     rounded = 0.0 if scale != 1 else 0.5 * 10.0**-own_decimals
     value, low, high = scale * value, scale * low, scale * high
     half = (high - low) / 2

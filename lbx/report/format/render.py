@@ -12,7 +12,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lbx.base.visible import escape_json, one_line, spreadsheet_cell
+from lbx.base.csv_cells import escape_formula
+from lbx.base.visible import escape_json, one_line
 from lbx.report.format.sheets import Sheet, plain
 from lbx.results import Table
 
@@ -75,7 +76,7 @@ def _csv_cell(value: object) -> object:
     if value is None or type(value) is int:
         return value
     text = plain(value)
-    return text if text is None or isinstance(text, (bool, int, float)) else spreadsheet_cell(str(text))
+    return text if text is None or isinstance(text, (bool, int, float)) else escape_formula(str(text))
 
 
 def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:
@@ -129,22 +130,24 @@ _FOREIGN = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u00ff±×–—…“”
 _SCORE = re.compile(r"(-?\+?[\d,]+(?:\.\d+)?)(?: ((?:±|\[|\().*))?")
 
 
-def pieces(sheets: Iterable[Sheet]) -> Iterator[str]:
+def latex_pieces(sheets: Iterable[Sheet]) -> Iterator[str]:
     """Yield a LaTeX document of sheets in pieces."""
     yield _PREAMBLE
     yield _OTHER_LETTERS
     yield "\\begin{document}\n"
     for sheet in sheets:
         if not sheet.rows:
-            yield f"\n\\section*{{{escape(sheet.title)}}}\n" + "".join(f"{escape(note)}\n" for note in sheet.notes)
+            yield f"\n\\section*{{{escape_latex(sheet.title)}}}\n" + "".join(
+                f"{escape_latex(note)}\n" for note in sheet.notes
+            )
         for number, columns in enumerate(_blocks(sheet)):
             yield _table(sheet, columns, continued=number > 0)
         yield "\\clearpage\n"
     yield "\\end{document}\n"
 
 
-def escape(text: str) -> str:
-    """Escape a text such that LaTeX prints it literally in any position."""
+def escape_latex(text: str) -> str:
+    """Escape a text such that LaTeX prints the same text in any position."""
     parts = []
     at = 0
     text = one_line(text)
@@ -179,7 +182,7 @@ class _Column:
         self._numeric = bool(numbers)
         self.layout = _layout(numbers) + ("@{\\,}l" if has_intervals else "")
         heading = sheet.columns[at].heading
-        self.heading = f"\\multicolumn{{2}}{{c}}{{{escape(heading)}}}" if has_intervals else self._text(heading)
+        self.heading = f"\\multicolumn{{2}}{{c}}{{{escape_latex(heading)}}}" if has_intervals else self._text(heading)
         self.cells = [
             self._cell(text, best, (row, at) in sheet.best) + ("" if not has_intervals or (best and best[2]) else " &")
             for row, (text, best) in enumerate(zip(texts, scores, strict=True))
@@ -188,12 +191,12 @@ class _Column:
     def _cell(self, text: str, score: re.Match[str] | None, bold: bool) -> str:
         if score is None:
             return self._text(text)
-        after = f" & {{\\scriptsize {escape(score[2])}}}" if score[2] else ""
+        after = f" & {{\\scriptsize {escape_latex(score[2])}}}" if score[2] else ""
         return ("\\bfseries " if bold else "") + score[1].replace(",", "") + after
 
     def _text(self, text: str) -> str:
         """Escape a text, in braces in siunitx columns, which expect numbers, or if LaTeX would read it as an option."""
-        return f"{{{escape(text)}}}" if text and (self._numeric or _STEERS.match(text)) else escape(text)
+        return f"{{{escape_latex(text)}}}" if text and (self._numeric or _STEERS.match(text)) else escape_latex(text)
 
 
 def _layout(numbers: Sequence[str]) -> str:
@@ -219,6 +222,6 @@ def _table(sheet: Sheet, indices: Sequence[int], *, continued: bool) -> str:
     body = "\n".join(lines)
     if sum(column.width for column in columns) > _WIDEST:
         body = f"\\resizebox{{\\linewidth}}{{!}}{{%\n{body}}}"
-    caption = escape(sheet.title) + (" (continued)" if continued else "")
-    notes = "".join(f"\\par\\smallskip\\footnotesize {escape(note)}\n" for note in sheet.notes)
+    caption = escape_latex(sheet.title) + (" (continued)" if continued else "")
+    notes = "".join(f"\\par\\smallskip\\footnotesize {escape_latex(note)}\n" for note in sheet.notes)
     return f"\n\\begin{{table}}[!htp]\n\\centering\n\\caption{{{caption}}}\n{body}\n{notes}\\end{{table}}\n"

@@ -12,7 +12,6 @@ from lbx.base.number import INTERVAL_COLUMNS
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
 from lbx.report.format.digits import (
-    interval_decimals,
     number,
     quantity,
     quantity_with_interval,
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "count": quantity,
-    "percent": lambda value: f"{100 * value:.2f}",
-    "points": lambda value: f"{100 * value:+.2f}",
     "number": number,
     "quantity": quantity,
     "flag": lambda value: "yes" if value else "no",
@@ -238,11 +235,9 @@ def cell_text(row: Mapping[str, Any], column: Column) -> str:
         if column.kind == "quantity":
             return quantity_with_interval(value, low, high)
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
-        return with_interval(value, low, high, method, scale, cluster_by, clusters, most=most)
-    if column.digits_of is not None:
-        low, high = (row.get(column.digits_of + name) for name in ("low", "high"))
-        if low is not None and high is not None:
-            return f"{100 * value:.{interval_decimals(50 * (high - low))}f}"
+        return with_interval(value, low, high, method, scale, cluster_by, clusters, most=most, decimals=column.decimals)
+    if column.kind in ("percent", "points"):
+        return f"{100 * value:{'+' if column.kind == 'points' else ''}.{column.decimals}f}"
     formatter = _FORMATTERS.get(column.kind)
     text = formatter(value) if formatter else visible(str(value))
     return f"{text}{CAUTION_MARK}" if column.caution and row.get(column.caution) else text

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
+from lbx.base.visible import one_line
 from lbx.opinions.fitness import FIT
+from lbx.report.draw.card import Piece
+from lbx.report.draw.figures import MOST_RUNS
 from lbx.report.format.labels import Row
 from lbx.report.page.html import Html, Section, html, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import coverage_words
 from lbx.report.page.source import PageSource
+from lbx.report.rows.card import CARD, sentences
+from lbx.report.rows.comparison import average_rows
 from lbx.report.rows.decision import RunName, paragraphs
-from lbx.report.rows.leaderboard import describe_few_documents, sort_score
 
 _MANY = 0.05
 """Share of a run's answers above which the page mentions a mark."""
@@ -37,45 +42,18 @@ def remarks(source: PageSource) -> list[Html]:
     ]
 
 
-def leading_sentences(source: PageSource) -> Iterator[tuple[str, Html]]:
-    """Yield (benchmark, sentence on the leading run) for each benchmark and set of tasks.
-
-    Means over different tasks are not comparable. The order is the leaderboard's, which accounts for missing answers.
-    """
-    done: dict[tuple[str, str], list[str]] = {}
-    for guard in source.rows("guards"):
-        done.setdefault((guard["run_id"], guard["benchmark"]), []).append(guard["task"])
-    benchmarks = _group_by(source.rows("leaderboard"), "benchmark")
-    for benchmark, rows in sorted(benchmarks, key=lambda group: -len(group[1])):
-        groups: dict[tuple[str, ...], list[Row]] = {}
-        for row in rows:
-            if row["score"] is not None:
-                groups.setdefault((*sorted(done.get((row["run_id"], benchmark), ())),), []).append(row)
-        sizes = Counter(map(len, groups))
-        for tasks, group in groups.items():
-            location = _benchmark_tag(group[0])
-            if len(groups) > 1:
-                names = f" ({', '.join(tasks[:3])}{', ...' if len(tasks) > 3 else ''})" if sizes[len(tasks)] > 1 else ""
-                location = Html(
-                    f"{location}, {len(tasks):,} {'task' if len(tasks) == 1 else 'tasks'}{tag('span', names)},"
-                )
-            yield str(benchmark), _leader(source, group, location)
+def leading_sentences(source: PageSource) -> list[tuple[str, Html]]:
+    """Write (benchmark, sentence) of the report ``card``, of which the first are on the card."""
+    return [
+        (row["benchmark"], Html("".join(map(partial(_piece, source), words))))
+        for row, words in sentences(source.rows(CARD.name))
+    ]
 
 
-def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
-    first, *others = rows
-    if not others:
-        return Html(f"{_run_tag(source, first)} scores {_score(first)} on {location.rstrip(',')}.")
-    level = [row for row in rows if _printed_score(row) == _printed_score(first)]
-    near = [row for row in others if row not in level and str(row["place"]).partition("-")[0] == "1"]
-    names = _and([f"{_run_tag(source, row)} ({100 * row['score']:.1f})" for row in near], 2)
-    few = describe_few_documents(rows)
-    suffix = f"; {few}" if few else f"; {names} may be as good" if near else ""
-    if len(level) > 1:
-        leaders = _and([_run_tag(source, row) for row in level])
-        return Html(f"{leaders} share the first place on {location} with {100 * first['score']:.1f}{suffix}.")
-    verb = "comes first on" if near else "leads"
-    return Html(f"{_run_tag(source, first)} {verb} {location} with {_score(first)}{suffix}.")
+def _piece(source: PageSource, piece: Piece) -> Html:
+    if piece.run_id:
+        return _run_tag(source, {"run_id": piece.run_id})
+    return tag("b", piece.text) if piece.is_strong else html(piece.text)
 
 
 def _and(names: Sequence[str], most: int = 3) -> str:
@@ -84,9 +62,34 @@ def _and(names: Sequence[str], most: int = 3) -> str:
     return " and ".join(filter(None, (", ".join(items[:-1]), items[-1]))) if items else ""
 
 
-def _printed_score(row: Row) -> tuple[str, str]:
-    """Format a score and the sort key of the score, both rounded as on the page."""
-    return f"{100 * row['score']:.1f}", f"{100 * sort_score(row):.1f}"
+def pair_sentences(source: PageSource) -> dict[str, dict[str, str]]:
+    """Sentences on each two runs' averages of a few runs: {benchmark: {marks of both runs: sentence}}."""
+    ranked = dict.fromkeys(row["run_id"] for row in source.rows("leaderboard") if row.get("ties"))
+    if source.store is None or not 2 <= len(ranked) <= MOST_RUNS:
+        return {}
+    query = replace(source.query, runs=list(ranked), baseline="", baseline_file=None, allow_different_settings=True)
+    found: dict[str, dict[str, str]] = {}
+    for row in average_rows(source.store, query):
+        first, second = sorted(source.runs[row[side]].mark for side in ("run_a", "run_b"))
+        if row["difference"] is not None:
+            found.setdefault(row["benchmark"], {}).setdefault(f"{first} {second}", _pair_sentence(source, row))
+    return found
+
+
+def _pair_sentence(source: PageSource, row: Row) -> str:
+    is_clustered = row["clusters"] and row["cluster_by"] != "sample"
+    documents = f" on {row['clusters']:,} {row['cluster_by']}s" if is_clustered else ""
+    caution = f" Caution: {row['caution']}." if row["caution"] else ""
+    return one_line(
+        f"{source.label(row['run_b'])} minus {source.label(row['run_a'])}: {_points(row)} points, from the "
+        f"{row['n']:,} questions{documents} that both answered; {row['verdict']}.{caution}"
+    )
+
+
+def _points(row: Row) -> str:
+    low, high = row.get("low"), row.get("high")
+    between = "" if low is None or high is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"{100 * row['difference']:+.1f}{between}"
 
 
 def decisions(source: PageSource) -> list[Html]:
@@ -178,12 +181,6 @@ def _run_tag(source: PageSource, row: Row) -> Html:
     return run_name(mark, source.label(row["run_id"])) if mark is not None else tag("span", str(row["run_id"]))
 
 
-def _score(row: Row) -> str:
-    text = f"{100 * row['score']:.1f}"
-    low, high = row.get("low"), row.get("high")
-    return text if low is None or high is None else f"{text} [{100 * low:.1f}, {100 * high:.1f}]"
-
-
 def _group_by(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]]]:
     groups: dict[Any, list[Row]] = {}
     for row in rows:
@@ -199,10 +196,9 @@ def settings(source: PageSource) -> Section:
         [run_name(run.mark, run.label), *(_cell_text(run.row[name]) for name in list(_RUN_COLUMNS)[1:])] for run in runs
     ]
     first = table("Runs", columns, body, marks=[run.mark for run in runs])
-    names = sorted({name for run in runs for name in _settings_of(run.row)})
+    names = sorted({name for run in runs for name in settings_of(run.row)})
     rows = [
-        [run_name(run.mark, run.label), *(_cell_text(_settings_of(run.row).get(name)) for name in names)]
-        for run in runs
+        [run_name(run.mark, run.label), *(_cell_text(settings_of(run.row).get(name)) for name in names)] for run in runs
     ]
     alike = [i for i in range(1, len(names) + 1) if len({row[i] for row in rows}) == 1]
     same = "; ".join(f"{names[i - 1]} {rows[0][i]}" for i in alike) if len(rows) > 1 else ""
@@ -242,7 +238,7 @@ _RUN_COLUMNS = {
 }  # fmt: skip
 
 
-def _settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
     settings = json.loads(row["settings"] or "{}")
     return settings if isinstance(settings, dict) else {}
 

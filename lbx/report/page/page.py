@@ -18,11 +18,12 @@ from pathlib import PurePath
 
 from lbx.base.version import __version__
 from lbx.base.visible import as_command, one_line
-from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS
+from lbx.report.draw.card import MOST_SENTENCES
+from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS, figures
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
 from lbx.report.page import answer_data
-from lbx.report.page.findings import decisions, failures, leading_sentences, remarks, settings
+from lbx.report.page.findings import decisions, failures, leading_sentences, pair_sentences, remarks, settings
 from lbx.report.page.html import (
     Html,
     Note,
@@ -40,6 +41,7 @@ from lbx.report.page.source import RUN_ANCHOR, PageRun, PageSource
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.report import PagePlace
 from lbx.report.reports import REPORTS, load_report, reports_on_page
+from lbx.report.rows.card import CARD, first_rows
 from lbx.results import Store
 from lbx.results.file.texts import removal_notice
 from lbx.results.read.runs import check_runs
@@ -64,12 +66,11 @@ _GROUPS = {
 """{group in the contents: sections that are no reports}. The group of a report is ``PagePlace.group``."""
 _MANY_ROWS = 1000
 """Number of task scores above which a page shows fewer rows of each report."""
-_MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _MOST_DECISIONS = 4
 _SCRIPTS = (
     "dom", "diff", "state", "folds", "tables", "take", "charts", "runs", "columns", "answers", "answer", "sides",
-    "links", "keys", "start",
+    "links", "pairs", "keys", "start",
 )  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
 _INDENT = re.compile(r"^ *(?://.*\n)?", re.MULTILINE)
@@ -146,12 +147,14 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 
 
 def _first_section(source: PageSource) -> Section:
-    """Build the first section: leaders, all scores, remarkable results."""
-    sentences, points, decided = list(leading_sentences(source)), remarks(source), decisions(source)
+    """Build the first section: the card, all scores, what they decide, remarkable results."""
+    sentences, points, decided = leading_sentences(source), remarks(source), decisions(source)
+    n_on_card = min(len(first_rows(source.rows(CARD.name))), MOST_SENTENCES)
     compared = {row["benchmark"] for row in source.rows("decision")} if decided else set()
-    others = [sentence for benchmark, sentence in sentences[_MOST_LEADERS:] if benchmark not in compared]
+    others = [sentence for benchmark, sentence in sentences[n_on_card:] if benchmark not in compared]
+    card_texts = [sentence for _, sentence in sentences[:n_on_card]]
     parts = [
-        *(tag("p", sentence, class_="lead") for _, sentence in sentences[:_MOST_LEADERS]),
+        *(part("card", figure.title, Html(figure.svg), card_texts) for figure in figures(source, CARD.name)),
         scoreboard_part(source),
         part("remarks", "decisions", "Decision", decided, _MOST_DECISIONS) if decided else None,
         part("remarks", "findings", "Findings", [*points, *others], _MOST_REMARKS),
@@ -188,8 +191,13 @@ def _page(
         name_of=_name,
         contents=_contents(sections) if len(sections) > 1 else [],
         body=body,
+        pairs="" if names else Html(_as_json(pair_sentences(source))),
     )
     return [*html_parts, "\n"]
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
@@ -253,7 +261,7 @@ def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> 
         runs=list(zip(names["runs"], names["labels"], strict=True)),
         tasks=answer_data.group_tasks(page_answers.tasks),
         marks=answer_data.WORDS,
-        data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
+        data={"names": Html(_as_json(names)), **data},
     )
     return Section("answers", "Answers", [Html("".join(html_parts))])
 

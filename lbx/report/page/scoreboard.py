@@ -10,6 +10,7 @@ from typing import Literal
 
 from lbx.benchmarks.registry import unit_of
 from lbx.report.format.labels import Row
+from lbx.report.ranks import answered_part
 from lbx.report.rows.paper import OVERALL_COLUMNS
 
 Kind = Literal["average", "category", "task"]
@@ -38,6 +39,7 @@ class ScoreCell:
         note: Number of answers, for a tooltip.
         is_partial: Whether the score averages only some of the tasks that other runs answered.
         coverage: "32 of 60 samples" if some samples lack an answer, or "".
+        sorts_as: Score with missing answers as 0, by which runs are ordered, or None if it is the score.
     """
 
     value: float
@@ -46,6 +48,7 @@ class ScoreCell:
     note: str = ""
     is_partial: bool = False
     coverage: str = ""
+    sorts_as: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,13 @@ def build_scoreboard(
             n_tasks, most_tasks = row["tasks"], task_counts[row["benchmark"]]
             note = f"{n_tasks} of {most_tasks} tasks, " if most_tasks > 1 else ""
             cell = _cell(row, row["score"], 100.0, note + _coverage_note(row))
-            cell = replace(cell, is_partial=n_tasks < most_tasks)
+            sorts_as = row["missing_as_0"]
+            cell = replace(
+                cell,
+                is_partial=n_tasks < most_tasks,
+                coverage=cell.coverage or answered_part(row),
+                sorts_as=None if sorts_as in (None, row["score"]) else 100 * sorts_as,
+            )
             add(row, "average", row["benchmark"], cell)
     for benchmark, rows in averages.items():
         for row in rows:

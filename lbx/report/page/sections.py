@@ -6,7 +6,7 @@ averages, categories and tasks of benchmarks as columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from lbx.report.format.digits import short_length
 from lbx.report.format.labels import LABELS, Row
 from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import cell_text, informative_rows, sheet
+from lbx.report.page.findings import settings_of
 from lbx.report.page.html import (
     Best,
     Html,
@@ -239,9 +240,10 @@ def _paper(source: PageSource, name: str) -> Section:
     title = _title(name) if any(has_paper(str(benchmark)) for benchmark, _ in benchmarks) else "Tables by benchmark"
     for benchmark, rows in benchmarks:
         parts.append(tag("h3", benchmark))
-        last = len(source.runs)
-        marks = {row["run"]: source.mark(row["run_id"]) for row in rows.dicts()}
-        runs = dict(sorted(marks.items(), key=lambda item: last if item[1] is None else item[1]))
+        run_of = {row["run"]: row["run_id"] for row in rows.dicts()}
+        ranked = [row["run_id"] for row in source.rows("leaderboard") if row["benchmark"] == benchmark]
+        by_rank = sorted(run_of, key=lambda name: ranked.index(run_of[name]) if run_of[name] in ranked else len(ranked))
+        runs = {name: source.mark(run_of[name]) for name in by_rank}
         at, best = list(rows.columns).index("run"), _best_numbers(rows)
         for start in range(0, len(runs), _ACROSS):
             run_names = list(runs)[start : start + _ACROSS]
@@ -375,6 +377,7 @@ def scoreboard_part(source: PageSource) -> Html | None:
     heads = [_head(column, switches) for column in board.columns]
     rows = []
     runs_with_scores = {run for run, _ in board.cells}
+    asked = {(row["run_id"], row["benchmark"], task) for row in source.rows("guards") for task in (row["task"], None)}
     for run, page_run in source.runs.items():
         if run not in runs_with_scores:
             continue
@@ -384,11 +387,45 @@ def scoreboard_part(source: PageSource) -> Html | None:
         cells = [tag("th", name, scope="row")]
         for column, style in zip(board.columns, styles, strict=True):
             place = places.get((run, column.benchmark)) if column.kind == "average" else None
-            cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))
+            task = column.name if column.kind == "task" else None
+            why = "no score" if (run, column.benchmark, task) in asked else "not asked"
+            cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place, why))
         rows.append((run_class(page_run.mark), cells))
-    has_partial_averages = any(cell.is_partial for cell in board.cells.values())
-    notes = _notes(place_notes(list(places.values())))
-    return Html("").join([part("scoreboard", list(switches.values()), heads, rows, has_partial_averages), *notes])
+    notes = [*_scoreboard_notes(board), *_runs_without_scores(source, runs_with_scores)]
+    cautions = list(place_notes(list(places.values())))
+    if cautions:
+        notes.append(tag("details", tag("summary", "Cautions about places"), *map(quiet, cautions)))
+    return part("scoreboard", list(switches.values()), heads, rows, notes)
+
+
+def _scoreboard_notes(board: Scoreboard) -> Iterator[str]:
+    cells, first = board.cells.values(), board.columns[0]
+    is_by_bound = any(cell.sorts_as is not None for (_, column), cell in board.cells.items() if column == first)
+    order = f"Runs are in the order of the leaderboard of {first.benchmark}"
+    yield f"{order}, with missing answers as 0." if is_by_bound else f"{order}."
+    if any(cell.coverage for cell in cells):
+        yield "‡ a score over a part of the answers; the others are missing"
+    if any(cell.is_partial for cell in cells):
+        yield "* an average over only some of the tasks that other runs have"
+
+
+def _runs_without_scores(source: PageSource, runs_with_scores: Collection[str]) -> Iterator[Html]:
+    """Name the runs that are in no row, by the reason."""
+    judged = {row.get(name) for row in source.rows("judge_results") for name in ("run_id", "against_run_id")}
+    judged |= {run for run, page_run in source.runs.items() if settings_of(page_run.row).get("judged")}
+    answering = {row["run_id"] for row in source.rows("guards")}
+    groups: dict[str, list[Html]] = {}
+    for run, page_run in source.runs.items():
+        if run not in runs_with_scores:
+            has_no_score = (
+                "judges or people assess their answers, which have no score"
+                if run in judged
+                else "no answer has a score"
+            )
+            reason = has_no_score if run in answering else "no answers"
+            groups.setdefault(reason, []).append(tag("span", run_name(page_run.mark, page_run.label)))
+    for reason, names in groups.items():
+        yield Html(f"Not in the table, because {reason}: {', '.join(names)}.")
 
 
 def _group(column: ScoreColumn) -> Group | None:
@@ -448,14 +485,16 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     }
 
 
-def _cell(cell: ScoreCell | None, style: str, rank_row: Row | None) -> Html:
+def _cell(cell: ScoreCell | None, style: str, rank_row: Row | None, why_none: str) -> Html:
     if cell is None:
-        return tag("td", "", class_=style)
+        return tag("td", why_none, class_=f"{style} none")
     place = cell_text(rank_row, PLACE) if rank_row else ""
     caution = rank_row["place_caution"] if rank_row else None
+    sorts_as = "" if cell.sorts_as is None else f"{cell.sorts_as:.1f} with missing answers as 0"
     interval = "" if cell.low is None or cell.high is None else f"[{cell.low:.1f}, {cell.high:.1f}]"
-    notes = [interval and f"95% interval {interval}", place and f"place {place}", caution, cell.note]
-    mark = tag("sup", "*") if cell.is_partial else ""
+    notes = [interval and f"95% interval {interval}", place and f"place {place}", caution, cell.note, sorts_as]
+    marks = ("*" if cell.is_partial else "") + ("‡" if cell.coverage else "")
+    mark = tag("sup", marks) if marks else ""
     more = ", ".join(filter(None, (interval, place and f"place {place}")))
     return tag(
         "td",

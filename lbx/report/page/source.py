@@ -11,8 +11,8 @@ from lbx.report.format.labels import labels, progress
 from lbx.report.page.html import MOST_ROWS, truncate_text
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.query import ReportQuery
+from lbx.report.ranks import ranked_runs
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.rows.leaderboard import ranked_runs
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import runs_by_id
 

@@ -1,7 +1,8 @@
 """The report ``board``: results in the columns of the benchmarks' leaderboards, with a section for each leaderboard.
 
 Benchmarks define the tables as data (``benchmarks.base.paper_tables``). Numbers are official ones. A run without an
-official number (with only some samples or tasks) is listed after the others with the score so far and a note.
+official number (with only some samples or tasks) is listed with the score so far and a note. Runs have the order of
+the leaderboard, and a published model comes before the first run with a lower number, with missing answers as 0.
 
 The entries of a board are runs and published models, with numbers by key.
 """
@@ -14,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from lbx.base.columns import Column
@@ -44,6 +45,7 @@ from lbx.report.draw.figures import (
 from lbx.report.format.labels import Row, number_label, with_model_labels
 from lbx.report.format.table_cells import interval_notes
 from lbx.report.query import PUBLISHED, ReportQuery
+from lbx.report.ranks import rank_key, read_ranked_scores, sort_score
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows.expected import answer_counts
 from lbx.report.rows.paper import Curves, curves
@@ -52,6 +54,8 @@ from lbx.results import Store, Table
 from lbx.results.file.imports import harness_of
 from lbx.results.rows import BOUND_COLUMNS
 from lbx.results.views import MODE_OF_RUN, NUMBERS_OF_TASKS_AND_GROUPS
+
+T = TypeVar("T")
 
 _ANSWERING_RUNS = f"""
     SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.status, r.settings, r.metadata
@@ -75,6 +79,8 @@ def entries(store: Store, query: ReportQuery, benchmark: str) -> list[BoardEntry
     runs = [run for run in _run_entries(store, benchmark) if not query.runs or run.run_id in query.runs]
     if not runs:
         return []
+    key = rank_key(store)
+    runs.sort(key=lambda run: key(run.run_id, benchmark))
     boards = BENCHMARKS[benchmark].boards
     published_models = find_published(store, query) if query.models or query.references else []
     if boards.reference_models:
@@ -272,8 +278,14 @@ def table(store: Store, query: ReportQuery, name: str) -> Table:
 
 def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[BoardRow]:
     models = entries(store, query, benchmark)
+    scores = (row for row in read_ranked_scores(store).dicts() if row["benchmark"] == benchmark)
+    bounds = {row["run_id"]: unit_of(benchmark) * sort_score(row) for row in scores}
     if key := board.order_number:
-        models.sort(key=lambda entry: (entry.note is not None, -entry.numbers.get(key, 0)))
+        models = _among_runs(
+            models,
+            lambda entry: entry.run_id is not None,
+            lambda entry: bounds.get(entry.run_id or "") if entry.note else entry.numbers.get(key),
+        )
     words = _mean_words(store, benchmark, board.length_rule) if board.length_rule and models else {}
     rows = []
     for part in board.parts:
@@ -283,15 +295,23 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
             if board.pairs_modes
             else [(entry,) for entry in part_models]
         )
-        part_rows = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words))]
-        if board.rank_by:
-            part_rows.sort(key=partial(_rank_key, board.rank_by))
+        part_rows = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words, bounds))]
+        if rank_by := board.rank_by:
+
+            def rank(row: BoardRow, by: Callable[[BoardRow], float | None] = rank_by) -> float | None:
+                return by(row) if row["bound"] is None else float(row["bound"])
+
+            part_rows = _among_runs(part_rows, lambda row: any(row.get(name) for name in _RUNS), rank)
         rows += board.postprocess_rows(part_rows) if board.postprocess_rows else part_rows
     return rows
 
 
 def _row(
-    board: Board, part: BoardPart, sides: Sequence[BoardEntry | None], words: Mapping[str, float]
+    board: Board,
+    part: BoardPart,
+    sides: Sequence[BoardEntry | None],
+    words: Mapping[str, float],
+    bounds: Mapping[str, float],
 ) -> BoardRow | None:
     """Build a row with numbers and ends of intervals ("overall_low").
 
@@ -299,6 +319,7 @@ def _row(
 
     Args:
         sides: the entry of the model, or in a table of pairs the plain and the reasoning entry.
+        bounds: scores with missing answers as 0, which place incomplete runs among published models.
     """
     models = [entry for entry in sides if entry]
     first = models[0]
@@ -320,7 +341,14 @@ def _row(
         "mode": first.mode_without_reasoning if board.pairs_modes else first.mode,
         **{name: entry.run_id if entry else None for name, entry in zip(_RUNS, sides, strict=False)},
         "note": _join_texts(text for entry in models for text in (_hindrance(part, entry), entry.remark)),
-        "hindered": any(_hindrance(part, entry) for entry in models),
+        "bound": next(
+            (
+                bounds.get(e.run_id, -math.inf) if e.note else -math.inf
+                for e in models
+                if e.run_id and _hindrance(part, e)
+            ),
+            None,
+        ),
         "cluster_by": _cluster_by(models),
         **part.texts,
         **{column.name: column.value(models) for column in board.columns if column.value},
@@ -348,10 +376,20 @@ def _cluster_by(models: Iterable[BoardEntry]) -> str | None:
     return "sample" if "sample" in clusters else next(iter(clusters), None)
 
 
-def _rank_key(by: Callable[[BoardRow], float | None], row: BoardRow) -> tuple[bool, bool, float]:
-    """Sort key: complete rows by score, then "hindered" ones by score, and rows without a score at the end."""
-    score = by(row)
-    return score is None, row["hindered"], -(score or 0)
+def _among_runs(models: Sequence[T], is_run: Callable[[T], bool], number_of: Callable[[T], float | None]) -> list[T]:
+    """Insert published models, best first, each before the first run with a lower number. Runs keep their order."""
+
+    def number(model: T) -> float:
+        value = number_of(model)
+        return -math.inf if value is None else value
+
+    published = sorted((model for model in models if not is_run(model)), key=lambda model: -number(model))
+    ordered: list[T] = []
+    for run in filter(is_run, models):
+        while published and number(published[0]) > number(run):
+            ordered.append(published.pop(0))
+        ordered.append(run)
+    return ordered + published
 
 
 def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str) -> list[BoardEntry]:

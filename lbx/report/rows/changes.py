@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lbx.base.columns import Column
 from lbx.base.marks import MARKS_BY_SEVERITY
-from lbx.report.pairs import runs_unlike, select_pairs
+from lbx.report.pairs import known_differences, select_pairs
 from lbx.report.query import ReportQuery
 from lbx.report.report import Report
 from lbx.report.rows.comparison import cautions
@@ -56,7 +56,7 @@ def table(store: Store, query: ReportQuery) -> Table:
         """,  # noqa: S608 (our own names)
         [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, query.limit],
     )
-    unlike = runs_unlike(store, query)
+    unlike = known_differences(store, query)
     cautions = {(a, b): "; ".join(unlike(a, b)) or None for a, b in pairs}
     return Table([*answers.columns, "caution"], [(*row, cautions[row[0], row[1]]) for row in answers.rows])
 

@@ -98,6 +98,12 @@ def table(store: Store, query: ReportQuery) -> Table:
     return Table(COLUMNS, [*rows, *as_table(COLUMNS, map(_refused_row, refused)).rows])
 
 
+def average_rows(store: Store, query: ReportQuery) -> list[dict[str, Any]]:
+    """Rows of the report for the benchmarks' averages only, which are computed much faster. Raises UsageError."""
+    lines, _ = _compare_pairs(store, query, "", "benchmark")
+    return Table(COLUMNS, [_row(line, {}, query.margin) for line in lines]).dicts()
+
+
 def compare_runs(store: Store, query: ReportQuery) -> tuple[list[ComparisonRow], list[RefusedPair]]:
     """Compare the numbers of the selected pairs of runs. Returns the numbers, and the pairs without any.
 
@@ -119,7 +125,10 @@ def compare_pairs(
     return store.compute_once(("comparison", benchmark, *key), partial(_compare_pairs, store, query, benchmark))
 
 
-def _compare_pairs(store: Store, query: ReportQuery, only: str) -> tuple[list[ComparisonRow], list[RefusedPair]]:
+def _compare_pairs(
+    store: Store, query: ReportQuery, only: str, level: str = ""
+) -> tuple[list[ComparisonRow], list[RefusedPair]]:
+    """Compare pairs of runs on the benchmark ``only``, or on all, by the numbers of a level, or by all."""
     pairs = select_pairs(store, query)
     tasks = {name.partition("/")[::2] for name in resolve_tasks(store, query.tasks)}
     benchmarks = [benchmark for benchmark, _ in tasks]
@@ -137,7 +146,7 @@ def _compare_pairs(store: Store, query: ReportQuery, only: str) -> tuple[list[Co
             if found.differences and not query.allow_different_settings:
                 refused.append(RefusedPair(run_a, run_b, benchmark, ", ".join(found.differences)))
             else:
-                lines += _compare_benchmark(run_a, run_b, benchmark, sides, found.caution)
+                lines += _compare_benchmark(run_a, run_b, benchmark, sides, found.caution, level=level)
     _correct(lines)
     return _select_tasks(lines, tasks, sides), refused
 
@@ -164,6 +173,8 @@ def _compare_benchmark(
     benchmark: str,
     sides: Mapping[tuple[str, str], ComparisonSide],
     caution: str,
+    *,
+    level: str,
 ) -> Iterator[ComparisonRow]:
     first, second = sides[run_a, benchmark], sides[run_b, benchmark]
     both = [task for task in first.tasks if task in second.tasks]
@@ -174,7 +185,7 @@ def _compare_benchmark(
     equal = here.output == theirs.output
     counts = np.bincount(here.task, minlength=len(both)).tolist()
     same = np.bincount(here.task[equal], minlength=len(both)).tolist()
-    for a, b in _numbers_on_both(first, second):
+    for a, b in _numbers_on_both(first, second, level):
         # Equal answers are counted by task. Of a group only the totals over all tasks are known, so it has no count.
         at = both.index(a.name) if a.level == "task" else None
         of_these, alike = (sum(every) if at is None else every[at] for every in (counts, same))
@@ -341,7 +352,7 @@ def _comparison_notes(table: Table) -> list[str]:
 
 
 def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Explain undecided verdicts on differences whose interval excludes 0, once for each reason."""
+    """Explain undecided verdicts on differences with an interval that excludes 0, once for each reason."""
     reasons: dict[str, None] = {}
     for row in rows:
         low, high, verdict = row.get("low"), row.get("high"), row.get("verdict") or ""
@@ -394,15 +405,15 @@ COMPARISON = Report(
         Column("n", "paired samples", "count"),
         Column("clusters", "clusters", "count", rank=7),
         COVERAGE,
-        Column("score_a", "first", "percent", digits_of=""),
-        Column("score_b", "second", "percent", digits_of=""),
+        Column("score_a", "first", "percent"),
+        Column("score_b", "second", "percent"),
         Column("difference", "points", "points", interval=True),
         Column("p_holm", "p", "p", rank=3),
         Column("wins", "wins", "count", rank=5),
         Column("ties", "ties", "count", rank=6),
         Column("losses", "losses", "count", rank=5),
         Column("same_outputs", "same outputs", "count", rank=4),
-        Column("detectable", "detectable", "percent", rank=2, digits_of=""),
+        Column("detectable", "detectable", "percent", rank=2),
         Column("verdict", "verdict"),
     ),
     notes=_comparison_notes,

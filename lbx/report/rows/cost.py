@@ -30,6 +30,7 @@ from lbx.report.draw.figures import (
     point_of_row,
 )
 from lbx.report.query import ReportQuery
+from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report, has_any_of
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import (
@@ -108,7 +109,7 @@ class AnswerCosts:
 
     @classmethod
     def without_scores(cls, columns: Mapping[str, Array]) -> AnswerCosts:
-        """Make costs of answers without scores, each of which counts as a separate sample."""
+        """Make costs of answers without scores. Each counts as a separate sample."""
         values = [columns[name] for name in _MEASURED]
         indices = np.arange(len(values[0]))
         return cls(indices, indices, indices, np.full(len(indices), np.nan), _with_sums(*values))
@@ -185,7 +186,7 @@ def _with_sums(prompt: Floats, cached_tokens: Floats, output: Floats, prefill_s:
 
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report: for each run and benchmark all tasks together, then each task."""
-    names, samples = runs_by_id(store), read_scores(store, query.runs)
+    names, samples = runs_by_id(store), by_benchmark_and_rank(store, read_scores(store, query.runs))
     costs = _costs_by_task(samples)
     totals: dict[str, float] = {}
     for (run, _), parts in costs.items():

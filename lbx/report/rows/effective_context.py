@@ -12,8 +12,8 @@ A length is not claimed if prompts were truncated, or may have been, because the
 claimed either if the score may be due to guessing, because 85% of a score near zero is easily kept. The column ``why``
 states the reason.
 
-Published models with scores by length (``PublishedScores.lengths``) follow the runs of the same benchmark, in the unit
-of the runs' lengths. They have no intervals, so lengths are neither significantly kept nor lost.
+Published models with scores by length (``PublishedScoreFormat.lengths``) follow the runs of the same benchmark, in the
+unit of the runs' lengths. They have no intervals, so lengths are neither significantly kept nor lost.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from lbx.report.format.labels import Row, number_label
 from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import cell_text, interval_notes, shade
 from lbx.report.query import PUBLISHED, ReportQuery
+from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report
 from lbx.report.rows.reference import PublishedModel, find_published, starred_name
 from lbx.results import Store, Table
@@ -112,6 +113,11 @@ class Bin(NamedTuple):
 
 
 def table(store: Store, query: ReportQuery) -> Table:
+    """Build the rows of the report once for each query, because the card has them, too. Raises UsageError."""
+    return store.compute_once(("effective context", repr(query)), lambda: _table(store, query))
+
+
+def _table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report: one per length, or one without a length if there are no two.
 
     Raises:
@@ -123,7 +129,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     keep = KEEP if query.keep_share is None else query.keep_share
     rows = [
         names[run] | {"benchmark": benchmark} | line
-        for (run, benchmark), tasks in read_scores(store, query.runs).items()
+        for (run, benchmark), tasks in by_benchmark_and_rank(store, read_scores(store, query.runs)).items()
         for line in _lines(benchmark, tasks, keep, query.keep_score)
     ]
     if query.models or query.references:

@@ -78,7 +78,7 @@ def _run_numbers(store: Store) -> list[dict[str, Any]]:
 
 
 def answer_counts(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
-    """Count samples: {(run, benchmark, task): (answered, asked or bundled)}. Task None stands for all tasks."""
+    """Count samples: {(run, benchmark, task): (answered, asked or bundled)}. Task None means all tasks."""
     return store.compute_once(
         "answered", lambda: {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
     )

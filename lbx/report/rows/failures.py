@@ -8,7 +8,7 @@ from lbx.report.report import TASK, WHO, Report
 FAILURES = Report(
     name="failures",
     title="Failed samples",
-    order="benchmark, task, sample_id, iteration, model, backend, run_id",
+    order="benchmark, task, sample_id, iteration, RANK",
     columns=(*TASK, Column("sample_id", "sample"), *WHO, Column("error", "error")),
     empty="No sample failed.",
     default=7,

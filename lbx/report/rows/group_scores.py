@@ -8,7 +8,7 @@ from lbx.report.report import COVERAGE, WHO, Report
 GROUP_SCORES = Report(
     name="group_scores",
     title="Scores over several tasks (percent; official: as the benchmark's own script prints it)",
-    order="benchmark, model, backend, run_id, position",
+    order="benchmark, RANK, position",
     columns=(
         *WHO,
         Column("benchmark", "benchmark"),

@@ -16,6 +16,7 @@ import numpy as np
 from lbx.base.columns import Column
 from lbx.base.marks import ANSWER_MARKS, MARKS, MARKS_BY_SEVERITY, Mark
 from lbx.report.query import ReportQuery
+from lbx.report.ranks import in_rank_order
 from lbx.report.report import TASK, WHO, PagePlace, Report
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import Samples, as_table, match_keys, starts_of
@@ -38,11 +39,12 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 def mark_counts(store: Store, query: ReportQuery) -> Table:
     """Rows of the view ``guards`` for the runs of the query."""
-    return store.query(
+    counts = store.query(
         "SELECT * FROM guards WHERE len(?) = 0 OR list_contains(?, run_id) "
         "ORDER BY benchmark, task, model, backend, run_id",
         [list(query.runs)] * 2,
     )
+    return in_rank_order(store, counts, ("benchmark", "task"))
 
 
 def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
@@ -118,6 +120,7 @@ GUARDS = Report(
                 mark.heading,
                 "percent",
                 interval=True,
+                decimals=2,
                 interval_prefix=f"{mark.name}_",
                 unknown=True,
                 never_zero=True,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any
@@ -32,6 +32,7 @@ from lbx.report.draw.figures import (
 )
 from lbx.report.pairs import ComparisonSide, PairChecks
 from lbx.report.query import ReportQuery
+from lbx.report.ranks import read_ranked_scores, score_bounds, select_runs, sort_score
 from lbx.report.report import COVERAGE, TWIN, WHO, PagePlace, Report
 from lbx.report.rows.comparison import compare_averages
 from lbx.results import Store, Table
@@ -39,8 +40,11 @@ from lbx.results.scoring.score_columns import find_benchmark, read_scores
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import fewest_clusters, holm
 from lbx.statistics.estimates import t_tail
+from lbx.statistics.letters import group_letters
 
-_ALL_OF_IT = 0.99
+_MOST_ROWS = 60
+"""Maximum number of runs in a chart, and of runs with letters."""
+_TIES = "Runs that share a letter cannot be told apart (paired tests, Holm, 5%)"
 _Z = NormalDist().inv_cdf(1 - LEVEL / 2)
 _NEARLY = 0.999
 _MOST_REASONS = 3
@@ -48,23 +52,6 @@ _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
 """Maximum number of answers to compare in all pairs, which takes a few seconds, and overhead of a pair in answers."""
 
 PLACE = Column("place", "place", optional=True, caution="place_caution")
-
-# Answers counted in the score of a whole run, which may leave out some of the run's tasks.
-_RUNS = """
-    SELECT l.*, CASE WHEN t.is_known THEN coalesce(l.asked + t.unasked, t.scorable)::BIGINT END AS scorable_answers,
-           t.answers_per_sample, t.done
-    FROM leaderboard l JOIN (
-        SELECT run_id, benchmark, list(task ORDER BY task) AS done, count(scorable_samples) = count(*) AS is_known,
-               sum(iterations * greatest(scorable_samples - asked, 0)) AS unasked,
-               sum(iterations * scorable_samples) AS scorable, sum(times) / sum(asked) AS answers_per_sample
-        FROM coverage JOIN (
-            SELECT run_id, benchmark, task, count(DISTINCT sample_id) AS asked, count(*) AS times
-            FROM generations GROUP BY ALL
-        ) USING (run_id, benchmark, task)
-        GROUP BY ALL
-    ) t USING (run_id, benchmark)
-    WHERE len($1) = 0 OR list_contains($1::VARCHAR[], l.run_id)
-"""
 
 # Without a row in benchmark_results, as in files of other programs, the view computes the mean of tasks.
 _AVERAGED = """
@@ -74,85 +61,80 @@ _AVERAGED = """
 
 
 def table(store: Store, query: ReportQuery) -> Table:
+    """Build the rows of the report once for each choice of runs, because the card has them, too."""
+    return store.compute_once(("leaderboard", *query.runs), lambda: _table(store, query))
+
+
+def _table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report in order, with ``place`` "1" or "1-3", or None without other runs on the tasks."""
-    result = store.query(_RUNS, [list(query.runs)])
-    rows = result.dicts()
+    scores = read_ranked_scores(store)
+    rows = select_runs(scores, query.runs)
     averaged = {*store.query(_AVERAGED).rows}
     for row in rows:
         family = find_benchmark(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
         row["score_of"] = None if row["score"] is None else (family.scoring if family else ScoringRules()).average_of
-    rows.sort(key=_sort_key)
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["benchmark"], *row.pop("done")), []).append(row)
+    letters_in_use: Counter[str] = Counter()
     checks = PairChecks(store)
     for group in groups.values():
         sides = _sides_to_pair(store, group)
-        place_ranges = rank_ranges(group, None if sides is None else _test_pairs(group, sides))
+        differ = differing_pairs(group, None if sides is None else _test_pairs(group, sides))
         cautions = _place_cautions(group, checks, sides or {})
-        for row, rank_range, caution in zip(group, place_ranges, cautions, strict=True):
+        for row, rank_range, caution in zip(group, rank_ranges(group, differ), cautions, strict=True):
             row["place"], row["place_caution"] = rank_range, caution
-    columns = [name for name in result.columns if name != "done"] + ["place", "place_caution", "score_of"]
-    return Table(columns, [tuple(row[name] for name in columns) for row in rows])
-
-
-def ranked_runs(store: Store) -> list[str]:
-    """Order all runs with a score, best first: by the benchmark with the most runs, then by the next one."""
-    store.materialise_views("coverage", "distinctions")
-    rows = sorted(store.query(_RUNS, [[]]).dicts(), key=_sort_key)
-    counts = Counter(row["benchmark"] for row in rows)
-    return list(dict.fromkeys(row["run_id"] for row in sorted(rows, key=lambda row: -counts[row["benchmark"]])))
-
-
-def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["benchmark"], -sort_score(row), row["model"], row["backend"], row["run_id"]
-
-
-def sort_score(row: Mapping[str, Any]) -> float:
-    """Sort key of a run: the score, or the lower bound of the score if too many answers are missing."""
-    if row["score"] is None or math.isnan(row["score"]):
-        return -1.0
-    return _score_bounds(row, max(row["asked"] or 0, row["scorable_answers"] or 0))[0]
-
-
-def _score_bounds(row: Mapping[str, Any], n_answers: float) -> tuple[float, float]:
-    """Bounds of a run's score over ``n_answers`` answers, if missing answers were all wrong or all right.
-
-    Both equal the score if at least 99% of the answers exist.
-    """
-    answered, n_asked = row["answered"] or 0, row["asked"] or 0
-    if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * n_answers:
-        return float(row["score"]), float(row["score"])
-    return row["failed_as_0"] * n_asked / n_answers, 1 - (1 - row["failed_as_1"]) * n_asked / n_answers
+        benchmark = group[0]["benchmark"]
+        if 1 < len(group) <= _MOST_ROWS and (ties := group_letters(len(group), differ, letters_in_use[benchmark])):
+            letters_in_use[benchmark] += len({*"".join(ties)})
+            for row, letters in zip(group, ties, strict=True):
+                row["ties"] = letters
+    for benchmark in {row["benchmark"] for row in rows}:
+        group = [row for row in rows if row["benchmark"] == benchmark and row["score"] is not None]
+        if any(sort_score(row) != row["score"] for row in group):
+            for row in group:
+                row["missing_as_0"] = sort_score(row)
+    more = ["missing_as_0", "place", "place_caution", "ties", "score_of"]
+    columns = [name for name in scores.columns if name != "done"] + more
+    return Table(columns, [tuple(row.get(name) for name in columns) for row in rows])
 
 
 def rank_ranges(
-    rows: Sequence[Mapping[str, Any]], p_of_pair: Mapping[tuple[int, int], float] | None = None
+    rows: Sequence[Mapping[str, Any]], differ: Collection[tuple[int, int]] | None = None
 ) -> list[str | None]:
     """Compute the range of ranks of each run.
 
     It extends from 1 + the number of significantly better runs to all but the significantly worse ones (Holm, 5%).
 
     Args:
-        p_of_pair: p of the paired test of each two runs, by the runs' indices in ``rows``.
+        differ: Pairs of runs that differ significantly. The default is by the intervals of the runs.
     """
     if len(rows) < 2:
         return [None] * len(rows)
+    better, worse = [0] * len(rows), [0] * len(rows)
+    for a, b in differing_pairs(rows) if differ is None else differ:
+        upper, lower = (a, b) if rows[a]["score"] > rows[b]["score"] else (b, a)
+        better[lower] += 1
+        worse[upper] += 1
+    ends = [(1 + above, len(rows) - below) for above, below in zip(better, worse, strict=True)]
+    return [str(first) if first == last else f"{first}-{last}" for first, last in ends]
+
+
+def differing_pairs(
+    rows: Sequence[Mapping[str, Any]], p_of_pair: Mapping[tuple[int, int], float] | None = None
+) -> list[tuple[int, int]]:
+    """Pairs of runs that differ significantly (Holm, 5%), by their indices in ``rows``.
+
+    Args:
+        p_of_pair: p of the paired test of each two runs. The default is Welch's test.
+    """
     pairs = list(combinations(range(len(rows)), 2))
     if p_of_pair is None:
         may_differ = _may_differ(rows)
         ps = [_welch_p(rows[a], rows[b]) if may_differ[a, b] else 1.0 for a, b in pairs]
     else:
         ps = [1.0 if _may_reverse(rows[a], rows[b]) else p_of_pair[a, b] for a, b in pairs]
-    corrected = holm(ps)
-    better, worse = [0] * len(rows), [0] * len(rows)
-    for (a, b), p in zip(pairs, corrected, strict=True):
-        if p < LEVEL:
-            upper, lower = (a, b) if rows[a]["score"] > rows[b]["score"] else (b, a)
-            better[lower] += 1
-            worse[upper] += 1
-    ends = [(1 + above, len(rows) - below) for above, below in zip(better, worse, strict=True)]
-    return [str(first) if first == last else f"{first}-{last}" for first, last in ends]
+    return [pair for pair, p in zip(pairs, holm(ps), strict=True) if p < LEVEL]
 
 
 def _sides_to_pair(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, ComparisonSide] | None:
@@ -236,7 +218,7 @@ def _may_reverse(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
         return True
     times = {id(row): row.get("answers_per_sample") or 1 for row in (upper, lower)}
     n_samples = max((row["asked"] or 0) / times[id(row)] for row in (upper, lower))
-    lowest, highest = (_score_bounds(row, n_samples * times[id(row)])[end] for row, end in ((upper, 0), (lower, 1)))
+    lowest, highest = (score_bounds(row, n_samples * times[id(row)])[end] for row, end in ((upper, 0), (lower, 1)))
     return lowest <= highest
 
 
@@ -266,6 +248,10 @@ def _leaderboard_notes(table: Table) -> list[str]:
             notes.append(f"{same[0]}: {text}.")
     if any(row.get("place") for row in rows):
         notes.append("A place is a range if some other runs are not significantly better or worse (Holm, 5%).")
+    if any(row.get("ties") for row in rows):
+        notes.append(f"{_TIES}.")
+    if any(row.get("missing_as_0") is not None for row in rows):
+        notes.append("Runs are ordered by the score with missing answers as 0, if less than 99% of the answers exist.")
     return [*notes, *place_notes(rows)]
 
 
@@ -299,9 +285,6 @@ def describe_few_documents(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{format_count(documents, noun)} cannot separate {len(rows):,} runs: at least {least} are needed"
 
 
-_MOST_ROWS = 60
-
-
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
     """Draw a dot chart with a line for each run, by benchmark."""
     for benchmark, group in group_rows(source.rows("leaderboard"), "benchmark"):
@@ -310,8 +293,9 @@ def _draw_figures(source: FigureSource) -> Iterator[Figure]:
         title = f"{benchmark}: score, percent"
         best = ", ".join(f"{source.label(row['run_id'])} {100 * row['score']:.1f}" for row in rows[:3])
         if len(lines) > 1:
-            svg = dots(title, f"A line for each run, best first: {best}", lines)
-            yield Figure(title, svg, benchmark=benchmark)
+            ties = {source.label(row["run_id"]): row["ties"] for row in rows if row.get("ties")}
+            svg = dots(title, f"A line for each run, best first: {best}", lines, ties=ties)
+            yield Figure(title, svg, f"{_TIES}." if ties else "", benchmark)
 
 
 LEADERBOARD = Report(
@@ -319,6 +303,7 @@ LEADERBOARD = Report(
     title="Leaderboard (the headline score of each benchmark, percent)",
     columns=(
         PLACE,
+        Column("ties", "ties", optional=True, rank=3),
         *WHO,
         TWIN,
         Column("benchmark", "benchmark"),
@@ -326,6 +311,7 @@ LEADERBOARD = Report(
         Column("n", "scored", "count", rank=4),
         COVERAGE,
         Column("score", "score", "percent", interval=True),
+        Column("missing_as_0", "with missing as 0", "percent", optional=True, missing=""),
         Column("score_of", "score is", missing="", rank=2),
         Column("failed", "failed", "count", rank=1),
         Column("truncated", "truncated", "count", unknown=True, rank=7),

@@ -92,7 +92,7 @@ LENGTH_CURVE = Report(
     name="length_curve",
     title="Score by length (percent; each column covers lengths up to its heading)",
     sql=_ROWS,
-    order="benchmark, task, length_unit DESC, model, backend, run_id, length_up_to",
+    order="benchmark, task, length_unit DESC, RANK, length_up_to",
     columns=(*TASK, Column("length_unit", "unit", rank=2), *WHO, COVERAGE),
     pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
     empty="No answer has been scored yet.",

@@ -24,6 +24,7 @@ from lbx.report.format.labels import Row
 from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import shade
 from lbx.report.query import ReportQuery
+from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import (
@@ -64,10 +65,12 @@ def table(store: Store, query: ReportQuery) -> Table:
     benchmark_rows = store.query(
         "SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL"
     ).rows
-    names, benchmarks = runs_by_id(store) if benchmark_rows else {}, [benchmark for (benchmark,) in benchmark_rows]
+    benchmarks = [benchmark for (benchmark,) in benchmark_rows]
+    answers = by_benchmark_and_rank(store, read_scores(store, query.runs, benchmarks)) if benchmarks else {}
+    names = runs_by_id(store) if benchmarks else {}
     return as_table(COLUMNS, [
         names[run] | {"benchmark": benchmark} | line
-        for (run, benchmark), tasks in (read_scores(store, query.runs, benchmarks) if benchmark_rows else {}).items()
+        for (run, benchmark), tasks in answers.items()
         for line in _lines(benchmark, tasks)
     ])  # fmt: skip
 

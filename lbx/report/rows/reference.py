@@ -23,7 +23,7 @@ from lbx import benchmarks
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
-from lbx.benchmarks.base.paper_tables import PublishedScores
+from lbx.benchmarks.base.paper_tables import PublishedScoreFormat
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.format.labels import number_label
 from lbx.report.query import PUBLISHED, ReportQuery
@@ -138,7 +138,7 @@ def _about(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _scores_of_row(
-    row: Mapping[str, str], columns: frozenset[str], layout: PublishedScores | None, path: str
+    row: Mapping[str, str], columns: frozenset[str], layout: PublishedScoreFormat | None, path: str
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (model, line of the report, score)."""
     model = row.get("model") or ""

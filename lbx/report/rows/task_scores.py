@@ -57,7 +57,7 @@ def _task_chart(source: FigureSource, rows: Sequence[Row], title: str) -> str:
 TASK_SCORES = Report(
     name="task_scores",
     title="Scores by task (percent; official: as the benchmark's own script prints it)",
-    order="benchmark, task_position, task, position, metric, model, backend, run_id",
+    order="benchmark, task_position, task, position, metric, RANK",
     columns=(
         *TASK,
         Column("metric", "metric"),

@@ -8,7 +8,7 @@ from lbx.report.report import TASK, WHO, PagePlace, Report, has_any_of
 TRUNCATION = Report(
     name="truncation",
     title="Truncation",
-    order="benchmark, task, model, backend, run_id",
+    order="benchmark, task, RANK",
     columns=(
         *TASK,
         *WHO,

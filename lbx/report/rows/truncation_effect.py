@@ -18,6 +18,7 @@ from lbx.benchmarks.base.aggregates import Array, ScoredRows, average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.report.pairs import RunScore, find_run, restrict_to_common
 from lbx.report.query import ReportQuery
+from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import (
@@ -58,7 +59,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     first = find_run(store, query.baseline) if query.baseline else ""
     names, samples = runs_by_id(store), read_scores(store, {*query.runs, first} if first and query.runs else query.runs)
     lines: list[TruncationLine] = []
-    for (run, benchmark), tasks in samples.items():
+    for (run, benchmark), tasks in by_benchmark_and_rank(store, samples).items():
         lines += [names[run] | {"benchmark": benchmark} | line for line in _run_lines(benchmark, tasks)]
     others = dict.fromkeys([*query.runs] or [run for run, _ in samples])
     pairs = [(first, run) for run in others if run != first] if first else combinations(query.runs, 2)

@@ -200,7 +200,7 @@ def encode_attestation(statement: bytes, signature: bytes, rows: bytes) -> bytes
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
-    """An open attestation whose signature was verified. ``iterate_rows`` reads each run's lines, in order, once.
+    """An open attestation with a verified signature. ``iterate_rows`` reads each run's lines, in order, once.
 
     Attributes:
         signature: the verified signature, or None for an unsigned attestation.

@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lbx.base.errors import BundleError, LbxError, StoreError, UsageError
 from lbx.base.records import canonical_json
 from lbx.base.version import __version__
 from lbx.base.visible import as_command
-from lbx.bundle.bag import Evidence
+from lbx.bundle.manifest import Evidence
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.results.attesting.attestation import Attestation, RunStatement, attestation_path, open_attestation, run_facts
@@ -355,24 +355,38 @@ def check_numbers(store: Store, runs: Collection[str]) -> tuple[int | None, Sequ
     return (None, []) if texts_of(store) else number_differences(store, runs)
 
 
-def attestation_notice(results: Path) -> str:
-    """Describe the attestation under a results file's default name in a sentence. Returns "" without an attestation.
+class AttestationNotice(NamedTuple):
+    """Notice on the attestation of a results file, with empty texts if there is none.
+
+    Attributes:
+        state: Short state, such as "attested".
+        text: Sentence.
+    """
+
+    state: str = ""
+    text: str = ""
+
+
+def attestation_notice(results: Path) -> AttestationNotice:
+    """Describe the attestation under a results file's default name.
 
     The signer's key is not checked, because a report knows no trusted keys. A long attestation is not checked.
     """
     path = attestation_path(results)
     if not path.is_file():
-        return ""
+        return AttestationNotice()
     command = as_command("lbx", "verify", results, "--trust", "KEYS")
     trust = Trust(allow_unsigned=True, namespace=RESULTS_NAMESPACE)
     try:
         with open_attestation(path, trust) as opened:
             rows = sum(run.rows for run in opened.statement.runs)
         if rows > _MOST_ROWS_IN_REPORTS:
-            return f"Attestation {path.name}: not checked here, because it has {rows:,} rows. To check it: {command}"
+            text = f"Attestation {path.name}: not checked here, because it has {rows:,} rows. To check it: {command}"
+            return AttestationNotice("attestation not checked", text)
         report = check_results(results, path, trust, numbers=False)
     except LbxError as exc:
-        return f"Attestation {path.name}: NOT VALID for this file. {exc.cause}"
+        text = f"Attestation {path.name}: NOT VALID for this file. {exc.cause}"
+        return AttestationNotice("attestation NOT VALID", text)
     signer = f"the key {report.signatures[0].key}" if report.signatures else "no key: it is unsigned"
     signed = f"signed {report.attested_at} by {signer}"
     counts = Counter(change.kind for change in report.changes if change.kind != "missing")
@@ -384,7 +398,14 @@ def attestation_notice(results: Path) -> str:
         facts.append(f"runs that are not attested: {', '.join(report.other_runs)}")
     state = "CHANGED since it was attested" if parts else "INCOMPLETE" if missing else "attested, no row has changed"
     trusted = " Whether this key is trusted was not checked." if report.signatures else ""
-    return f"Attestation {path.name}: {'; '.join([state, *facts])}; {signed}.{trusted} All checks: {command}"
+    short_state = state.partition(",")[0]
+    if not parts and not missing:
+        short_state += " in part" if report.other_runs else ""
+        short_state += "" if report.signatures else ", unsigned"
+    return AttestationNotice(
+        short_state,
+        f"Attestation {path.name}: {'; '.join([state, *facts])}; {signed}.{trusted} All checks: {command}",
+    )
 
 
 def _choose_runs(opened: Attestation, runs: Sequence[str]) -> set[str]:

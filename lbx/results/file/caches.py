@@ -33,7 +33,7 @@ class _RetrievalRow(TableRow):
 
 
 def embedding_models(store: Store, of: Sequence[str] = ()) -> list[str]:
-    """List the models with stored vectors of any text, or of a text whose hash is in ``of``."""
+    """List the models with stored vectors of any text, or of a text with a hash in ``of``."""
     condition = "WHERE list_contains(?::VARCHAR[], text_sha256)" if of else ""
     rows = store.query(f"SELECT DISTINCT model FROM embeddings {condition} ORDER BY ALL", [list(of)] if of else [])
     return [row[0] for row in rows.rows]
@@ -63,7 +63,7 @@ def store_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
 def find_chunks(store: Store, retriever: str, sample: Sample) -> list[Chunk] | None:
     """Return a sample's chunks in document order, or None if the retriever has not processed the sample.
 
-    None is also returned for an empty document, whose processing costs nothing.
+    None is also returned for an empty document, because its processing is free.
     """
     rows = store.query(
         "SELECT chunk_index, rank, score, text FROM retrievals "

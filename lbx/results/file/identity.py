@@ -49,7 +49,7 @@ def refuse_other_run(path: Path, run: RunRow, old: Mapping[str, Any]) -> None:
 
     Args:
         path: results file, for the message.
-        old: stored row of ``runs``, whose settings or metric versions may differ.
+        old: stored row of ``runs``. Settings or metric versions may differ.
     """
     before, now = run_identity(old), run_identity(run.values() | {"settings": as_json(run.settings)})
     if names := differing_keys(before, now):
@@ -104,7 +104,7 @@ class OtherSamples:
     Attributes:
         count: number of these samples.
         first: "benchmark/task/sample_id" of the first of them in the data's order.
-        parts: fields in which the first of them differs, such as "question".
+        parts: fields of the first of them that differ, such as "question".
     """
 
     count: int
@@ -147,7 +147,7 @@ TEXT_PARTS = tuple(_PART_TEXTS)
 
 
 def part_hash(row: str, part: str) -> str:
-    """Build the SQL for the SHA-256 of a sample's field, whose text may have been removed. NULL for an empty field."""
+    """Build the SQL for the SHA-256 of a sample's field, also if its text was removed. NULL for an empty field."""
     return f"coalesce({row}.text_hashes->>'{part}', sha256({_PART_TEXTS[part].format(row=row)}))"
 
 
@@ -162,12 +162,12 @@ _DIFFERENCES = {
 
 
 def _differs(part: str, test: str) -> str:
-    """Build the SQL condition that two rows differ in a field, whose text may have been removed from both rows."""
+    """Build the SQL condition that two rows differ in a field, also if its text was removed from both rows."""
     return f"({test}) OR old.text_hashes->>'{part}' <> new.text_hashes->>'{part}'"
 
 
 def differing_samples(new_rows: str) -> str:
-    """Build the SQL for the names of new rows of known samples, and the fields (``parts``) in which they differ."""
+    """Build the SQL for the names of new rows of known samples, and the fields that differ (``parts``)."""
     parts = ", ".join(f"CASE WHEN {_differs(part, test)} THEN '{part}' END" for part, test in _DIFFERENCES.items())
     return f"""
         SELECT new.benchmark, new.task, new.sample_id, new.position,

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar, get_args
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import StoreError
-from lbx.base.layout import Bundle
 from lbx.base.version import __version__
 from lbx.results.file.store import Store
 from lbx.results.rows import GenerationRow, RunRow, SampleRow

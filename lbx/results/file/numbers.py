@@ -20,7 +20,7 @@ KEY_COLUMNS = ("kind", "task", '"grouping"', "name", "metric", "judge", "against
 """Columns of a number's key, in addition to run and benchmark."""
 
 
-def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[Number]) -> None:
+def replace_numbers(connection: duckdb.DuckDBPyConnection, rows: Sequence[Number]) -> None:
     """Replace all numbers of the rows' kinds and tasks (or benchmarks), including numbers without a new row."""
     for kind in (*_OF_TASKS, *_OVER_TASKS):
         columns = TASK if kind in _OF_TASKS else _BENCHMARK
@@ -37,7 +37,7 @@ def replace_opinions(
     insert(connection, "numbers", rows)
 
 
-def delete_stale(
+def delete_stale_numbers(
     connection: duckdb.DuckDBPyConnection,
     changed_answers: set[tuple[str, str, str]],
     changed_scores: set[tuple[str, str, str]],

@@ -3,7 +3,7 @@
 DuckDB does not allow readers during a write. But committed data stays unchanged until the next checkpoint: the WAL
 grows only at the end, the file changes only in free space, and the file's headers change last. A copy of the WAL, and
 then of the file, is therefore what DuckDB would find after a power cut, if the headers are equal before and after the
-copying. The writer neither helps nor waits, so that snapshots cost nothing unless they are read.
+copying. The writer neither helps nor waits, so that snapshots are free unless they are read.
 """
 
 from __future__ import annotations

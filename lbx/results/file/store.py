@@ -240,7 +240,7 @@ class Store:
             numbers.delete_replaced_scores(connection, generations)
             insert(connection, "generations", generations)
             insert(connection, "scores", scores)
-            numbers.delete_stale(connection, answered, scored)
+            numbers.delete_stale_numbers(connection, answered, scored)
 
     def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
         """Replace all scores of one or more tasks by these scores.
@@ -252,7 +252,7 @@ class Store:
         with self.transaction() as connection:
             numbers.delete(connection, "scores", numbers.TASK, scored)
             insert(connection, "scores", scores)
-            numbers.delete_stale(connection, set(), scored)
+            numbers.delete_stale_numbers(connection, set(), scored)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
         """Raise ConflictError for samples that differ from stored samples, else complete the stored samples."""
@@ -264,12 +264,12 @@ class Store:
         self.completed_tasks |= complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[Number]) -> None:
-        """Replace the numbers of the rows' tasks, or of their benchmarks.
+        """Replace the numbers of the rows' tasks or benchmarks.
 
         Old numbers of the same task (or benchmark) are deleted first, because some may have no new row.
         """
         with self.transaction() as connection:
-            numbers.replace(connection, results)
+            numbers.replace_numbers(connection, results)
 
     def use_temporary_numbers(self) -> None:
         """Redirect writes of numbers to a temporary table, which views read instead of the file's table.
@@ -283,7 +283,7 @@ class Store:
         self.query(f"INSERT INTO numbers FROM {RESULTS}.main.numbers")
 
     def materialise_views(self, *views: str) -> None:
-        """Compute these views, on which other views build, once instead of at every read.
+        """Compute views that other views read once, instead of at every read.
 
         Views of a file that is open for writing stay as they are.
         """
@@ -307,7 +307,7 @@ class Store:
         return value
 
     def write_opinions(self, run_id: str, benchmark: str, opinions: Sequence[Number]) -> None:
-        """Replace a run's numbers from opinions of judges and people, which ``lbx.opinions.numbers`` computes."""
+        """Replace a run's numbers from opinions of judges and people, which ``lbx.opinions.aggregation`` computes."""
         with self.transaction() as connection:
             numbers.replace_opinions(connection, run_id, benchmark, opinions)
 
@@ -372,7 +372,7 @@ class Store:
         files_read.add(path)
 
     def samples(self, run_id: str, benchmark: str, task: str, *, failed: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield a run's answered samples with their outputs, or a run's failed samples, in the data's order.
+        """Yield a run's answered samples with outputs, or a run's failed samples, in the data's order.
 
         Questions that a later revision removed are left out. ``document`` is the document's hash, or "" if unknown.
         ``subject`` is the row of ``rounds`` of a judge's round.

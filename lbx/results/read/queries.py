@@ -49,7 +49,7 @@ _OFFERED = re.compile(r"^(?:Did you mean|Candidate bindings):?(.*)$", re.MULTILI
 _TAKEN = ("results", "main", "memory", "system", "temp", "information_schema", "pg_catalog")
 
 
-def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+def single_query(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """Return the only query of an SQL text, without a trailing semicolon or comments.
 
     A file that is open only for reading can still be overwritten: COPY may write to the database's path, also within
@@ -80,7 +80,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Result of a query, whose rows are fetched on demand. Duplicate column names get a suffix: a, a_1."""
+    """Result of a query with rows that are fetched on demand. Duplicate column names get a suffix: a, a_1."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -106,7 +106,7 @@ class TimeLimit:
 
 @contextmanager
 def open_query(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterator[QueryResult]:
-    """Run a query, whose rows are fetched on demand until the block ends. Ctrl-C stops the query.
+    """Run a query, and fetch rows on demand until the block ends. Ctrl-C stops the query.
 
     Raises:
         StoreError: the query is not a read-only query, fails, or takes too long, here or while rows are fetched.
@@ -114,7 +114,7 @@ def open_query(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterat
     """
     limit = limit or TimeLimit()
     with defer_signals():
-        restrict(store.connection, sql)
+        single_query(store.connection, sql)
     with ThreadPoolExecutor(1) as aside:
         cursor = _interruptibly(aside, store.connection, lambda: store.connection.execute(sql), limit)
         yield QueryResult(
@@ -124,7 +124,7 @@ def open_query(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterat
 
 def count_rows(store: Store, sql: str, limit: TimeLimit | None = None) -> int:
     """Count a query's rows by running the query. Raises the errors of ``open_query``."""
-    with open_query(store, f"SELECT count(*) FROM ({restrict(store.connection, sql)}\n)", limit) as answer:
+    with open_query(store, f"SELECT count(*) FROM ({single_query(store.connection, sql)}\n)", limit) as answer:
         return int(next(answer.rows)[0])
 
 
@@ -140,7 +140,7 @@ def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None =
         MemoryError: see ``open_query``.
     """
     with defer_signals():
-        query = restrict(store.connection, sql)
+        query = single_query(store.connection, sql)
     copy = f"COPY ({query}\n) TO {sql_literal(str(path))} ({_PARQUET})"
 
     def write() -> list[tuple[Any, ...]]:
@@ -159,7 +159,7 @@ def export_report(store: Store, sql: str, parameters: Sequence[object], path: Pa
 
 
 def export_rows(store: Store, table: Table, path: Path) -> int:
-    """Write a table, whose rows do not come from a query, to a parquet file. Raises StoreError."""
+    """Write a table with rows from other sources than a query to a parquet file. Raises StoreError."""
     types = [column_type([row[at] for row in table.rows]) for at in range(len(table.columns))]
     column_types = ", ".join(f'"{name}" {kind}' for name, kind in zip(table.columns, types, strict=True))
     store.query(f"CREATE OR REPLACE TEMP TABLE exported ({column_types})")
@@ -354,7 +354,7 @@ class Relations:
         """
         import duckdb
 
-        restrict(self._store.connection, query)
+        single_query(self._store.connection, query)
         try:
             relation = self._store.connection.sql(query)
         except duckdb.Error as exc:

@@ -88,7 +88,7 @@ def _choices(content: Any) -> dict[str, str]:
     return {str(letter): str(text) for letter, text in choices.items()} if isinstance(choices, dict) else {}
 
 
-def has_mark(mark: Mark) -> str:
+def mark_condition(mark: Mark) -> str:
     """Build the SQL condition that an answer ``g``, or the headline score of ``g``, bears a mark."""
     if not mark.tests_score:
         return mark.answer_test_sql("g")
@@ -128,12 +128,12 @@ class AnswerFilter:
         Args:
             scores: whether to include headline scores ``c`` even if the filter does not use scores.
         """
-        marks = [has_mark(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
+        marks = [mark_condition(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
         texts = ("s.question", "g.output", "g.reasoning")
         rules: dict[str, tuple[bool, Sequence[object]]] = {
             "list_contains(?, g.run_id)": (bool(self.runs), [list(self.runs)]),
             "list_contains(?, g.benchmark || '/' || g.task)": (bool(self.tasks), [list(self.tasks)]),
-            matches_pattern("g", "?"): (bool(self.patterns), [list(self.patterns)]),
+            pattern_condition("g", "?"): (bool(self.patterns), [list(self.patterns)]),
             f"({' OR '.join(marks)})": (bool(marks), []),
             f"{PERCENT} >= ?": (self.at_least is not None, [self.at_least]),
             f"{PERCENT} <= ?": (self.at_most is not None, [self.at_most]),
@@ -157,7 +157,7 @@ def task_patterns(tasks: Sequence[str]) -> tuple[str, ...]:
     return tuple(pattern for name in names for pattern in (("*",) if name == "all" else (name, f"{name}/*")))
 
 
-def matches_pattern(answer: str, parameter: str) -> str:
+def pattern_condition(answer: str, parameter: str) -> str:
     """Build the SQL condition that a row of an answer matches one of the patterns in a parameter."""
     key = f"{answer}.benchmark || '/' || {answer}.task || '/' || {answer}.sample_id"
     return f"len(list_filter({parameter}::VARCHAR[], lambda p: ({key}) GLOB p)) > 0"
@@ -187,7 +187,7 @@ def _matches_any(key: str, globs: Sequence[str]) -> bool:
 def list_answers(store: Store, choice: AnswerFilter, limit: int, *, skip: int = 0) -> Table:
     """List answers in the data's order: run, sample, headline score, tokens, possible problems."""
     sql, parameters = choice.condition()
-    marks = ", ".join(f"CASE WHEN {has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
+    marks = ", ".join(f"CASE WHEN {mark_condition(mark)} THEN '{name}' END" for name, mark in LISTED.items())
     return store.query(
         f"""
         WITH page AS (
@@ -312,7 +312,7 @@ _CUT = 200
 """Number of characters of a text that a list shows, and by which a list is sorted."""
 _KEY = "{'run_id': g.run_id, 'benchmark': benchmark, 'task': task, 'sample_id': sample_id, 'iteration': g.iteration}"
 _REFERENCE = """s."references"->>'$[0]'"""
-_MARKS = ", ".join(f"CASE WHEN {has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
+_MARKS = ", ".join(f"CASE WHEN {mark_condition(mark)} THEN '{name}' END" for name, mark in LISTED.items())
 
 SORTS: Mapping[str, str] = {
     "score": "c.score",
@@ -348,7 +348,7 @@ class AnswerOrder:
 
     Attributes:
         name: key of ``SORTS``, or "" for the data's order.
-        runs: all runs, in the order in which "run" sorts them.
+        runs: all runs, in the order of a list sorted by "run".
     """
 
     name: str = ""

@@ -16,7 +16,7 @@ from lbx.benchmarks.base.aggregates import Average, ScoredRows
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.benchmarks.registry import CustomBenchmark
-from lbx.opinions import numbers as opinions
+from lbx.opinions import aggregation as opinions
 from lbx.results import Store
 from lbx.results.file.imports import harnesses_of_runs
 from lbx.results.rows import PROMPT_TOKENS, stored_sample
@@ -39,7 +39,7 @@ def aggregate_scores_by_name(store: Store, run_id: str, benchmark: str, *, is_co
 
 
 def aggregate_scores(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool = True) -> None:
-    """Aggregate a run's stored scores of a benchmark to numbers, and write them and the opinions on the run.
+    """Aggregate a run's stored scores of a benchmark to numbers, and write these numbers and the opinions on the run.
 
     For a judge's run, write the opinions on the judged runs.
 

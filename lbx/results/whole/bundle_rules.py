@@ -17,9 +17,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
-from lbx.base.listening import Listener
+from lbx.base.listener import Listener
 from lbx.base.marks import OUTDATED, QUESTION_CHANGED, QUESTION_REMOVED
 from lbx.base.records import canonical_json, sha256_text
 from lbx.base.units import format_count
@@ -208,7 +208,7 @@ def moved_ids(store: Store, bundle: Bundle, benchmark: str, task: str) -> tuple[
 
 
 def _content(row: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
-    """Compute the digest of what the model reads of a sample, or "" if it is unknown, as for imports."""
+    """Compute the digest of the texts of a sample that the model reads, or "" if it is unknown, as for imports."""
     if not row["context_sha256"] and not (row["question"] and "metrics" in meta):
         return ""
     return sha256_text(canonical_json([row["context_sha256"], row["question"], meta.get("choices"), meta.get("turns")]))
@@ -245,7 +245,7 @@ def score_by_bundle(
     The new file is written whole or not at all. Scores of other benchmarks are copied.
 
     Args:
-        runs, embedding: options of ``lbx.results.whole.changes.score``, which are refused.
+        runs, embedding: options of ``lbx.results.whole.run_changes.score``, which are refused.
 
     Raises:
         UsageError: the output exists, the bundle has no own benchmark of the file, or options exclude each other.

@@ -72,7 +72,7 @@ class CommitCopies:
         self._log_bytes = 0
 
     def update(self, store: Store) -> None:
-        """Copy what was committed since the last call. Failures are reported, and the run continues.
+        """Copy the commits since the last call. Failures are reported, and the run continues.
 
         Args:
             store: the open local file, between two commits.
@@ -264,7 +264,7 @@ def _find_damaged_size(log: Path) -> int | None:
 def exclusive_lock(target: Path) -> Iterator[None]:
     """Lock a file against other processes that replace it.
 
-    Without a lock, each process would drop what the other adds. The lock ends with the process.
+    Without a lock, each process would drop the other's commits. The lock ends with the process.
 
     Raises:
         StoreError: another process holds the lock, or the folder cannot be written.

@@ -97,7 +97,7 @@ def _replace_by_copy(target: Path, copy: Path) -> None:
         replace_file(target, copy)
 
 
-def rounds_on(runs: Collection[str]) -> str:
+def round_keys_sql(runs: Collection[str]) -> str:
     """Build the SQL for the keys, in columns of ``samples``, of judges' rounds on the answers of runs."""
     names = ", ".join(map(sql_literal, runs))
     about = f"run_id IN ({names}) OR against_run_id IN ({names})"
@@ -109,7 +109,7 @@ def read_rounds(store: Store, run_id: str) -> list[dict[str, Any]]:
     return store.query(
         f"""
         SELECT a.*, d AS subject, coalesce(r.output, '') AS answer, coalesce(b.output, '') AS opponent, j.rubric_sha256
-        FROM samples a SEMI JOIN ({rounds_on([run_id])}) USING (benchmark, task, sample_id)
+        FROM samples a SEMI JOIN ({round_keys_sql([run_id])}) USING (benchmark, task, sample_id)
         JOIN rounds d ON (d.rubric, d.round_id) = (a.task, a.sample_id)
         JOIN (SELECT DISTINCT g.task, g.sample_id, r.settings->>'rubric_sha256' AS rubric_sha256
               FROM generations g JOIN runs r USING (run_id) WHERE g.benchmark = 'judge') j USING (task, sample_id)
@@ -141,7 +141,7 @@ def find_dependents(store: Store, runs: Collection[str]) -> Dependents:
     """Count the rows about these runs that belong to other runs and to people."""
     judgements = store.query(
         "SELECT run_id, count(*) FROM generations "
-        f"SEMI JOIN ({rounds_on(runs)}) USING (benchmark, task, sample_id) "
+        f"SEMI JOIN ({round_keys_sql(runs)}) USING (benchmark, task, sample_id) "
         "WHERE NOT list_contains($1::VARCHAR[], run_id) GROUP BY ALL ORDER BY ALL",
         [list(runs)],
     ).rows
@@ -166,7 +166,7 @@ _ABOUT = "list_contains($1::VARCHAR[], {column})"
 
 def remove_judgements(connection: duckdb.DuckDBPyConnection, runs: Collection[str]) -> list[str]:
     """Delete the judgements of the answers of runs. Returns the judges without a remaining judgement."""
-    judged = f"(benchmark, task, sample_id) IN ({rounds_on(runs)})"
+    judged = f"(benchmark, task, sample_id) IN ({round_keys_sql(runs)})"
     judges = connection.execute(f"SELECT DISTINCT run_id FROM generations WHERE {judged} ORDER BY ALL").fetchall()
     for table in ("generations", "scores"):
         connection.execute(f"DELETE FROM {table} WHERE {judged}")

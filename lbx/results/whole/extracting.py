@@ -99,7 +99,7 @@ _ROWS = {
 
 @dataclass(slots=True)
 class ExtractSummary:
-    """What ``copy_runs`` copied.
+    """Summary of ``copy_runs``: rows and texts that the new file contains.
 
     Attributes:
         runs, judges: names of the copied runs, and of the judges that were copied for their judgements.

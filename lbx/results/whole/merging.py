@@ -62,7 +62,7 @@ _UNEQUAL = {
 """{column: SQL condition of a difference}, for columns that older versions of lbx left empty, or without token ids."""
 
 
-def _has_text(row: str) -> str:
+def _text_condition(row: str) -> str:
     blank = f"coalesce({row}.output_words = 0, regexp_full_match(coalesce({row}.output, ''), '{BLANK}'))"
     return f"({row}.error IS NULL AND NOT {blank})"
 
@@ -73,7 +73,7 @@ def _weight(row: str) -> str:
     With equal texts, columns that older versions left empty decide.
     """
     known_columns = f"({row}.output_ids IS NOT NULL)::INTEGER + ({row}.system_prompt IS NOT NULL)::INTEGER"
-    text = _has_text(row)
+    text = _text_condition(row)
     return f"({text}, CASE WHEN {text} THEN {known_columns} ELSE 0 END, {row}.created_at, coalesce({row}.error, ''))"
 
 
@@ -104,7 +104,7 @@ def merge_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path
         StoreError: the file contains another answer, or another score, under the same key.
     """
     different = " OR ".join(_differences(connection, "generations").values())
-    texts = f"{_has_text('old')} AND {_has_text('new')}"
+    texts = f"{_text_condition('old')} AND {_text_condition('new')}"
     _refuse_other(connection, "generations", f"{source}.generations", path, texts)
     connection.execute(
         f"""

@@ -278,7 +278,7 @@ class _BatchedPrompts:
         return cells - sum(self._rule.shared_cells(a, b) for a, b in pairwise(self._tokens_in_progress))
 
     def _prefill(self, index: int) -> None:
-        """Add the time of a prompt's prefill, in which each pass also decodes a token of every answer in progress."""
+        """Add the time of a prompt's prefill. Each pass also decodes a token of every answer in progress."""
         costs, used, shared = self._costs, self._used_cells(), self._rule.shared_tokens[index]
         computed = self._rule.prompt_tokens[index] - shared
         self._total.computed_tokens += computed

@@ -1,6 +1,6 @@
 """Plan of a run: token counts of the prompts, from token ids only, before any model computes.
 
-Prompts are counted in the jobs in which a run asks them (``lbx.running.jobs``). The memory therefore contains token ids
+Prompts are counted in the same jobs as in a run (``lbx.running.jobs``). The memory therefore contains token ids
 of only one job at a time, and the count of shared tokens matches the run.
 """
 

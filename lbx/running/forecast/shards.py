@@ -27,7 +27,7 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.outputs import write_file
 from lbx.engine.prefix import DecodeCapacity
-from lbx.options.selection import Selection
+from lbx.options.sample_selection import Selection
 from lbx.running.forecast.estimate import Costs, decode_capacity_of, estimate
 from lbx.running.forecast.run_plan import PrefixOrder, PromptCounter, RunPlan, TaskPlan, ignore_progress
 from lbx.running.jobs import JobSize, PendingSample, RunQuestions, Work, make_jobs
@@ -373,7 +373,7 @@ class LoadTime:
 def choose_count(
     costs: Sequence[float], load: LoadTime | None, *, processes: int = 1, at_once: int = 0
 ) -> tuple[int, str]:
-    """Choose the number of shards, and explain it in a sentence.
+    """Choose the number of shards, with a sentence on the reason.
 
     Args:
         costs: predicted seconds of each document.

@@ -78,7 +78,7 @@ setUps.push((part) => {
 function hideEmptyColumns(table) {
   const rows = all("tr", table), visible = all("tbody tr:not(.off)", table);
   [...rows[0].cells].forEach((_, at) => {
-    const isEmpty = visible.length && visible.every((row) => !row.cells[at].textContent);
+    const isEmpty = visible.length && visible.every((row) => row.cells[at].matches(".none"));
     if (isEmpty) for (const row of rows) row.cells[at].classList.add("off");
   });
 }

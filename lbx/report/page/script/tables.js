@@ -47,7 +47,7 @@ function makeTable(table) {
       heads[column].setAttribute("aria-sort", isDown ? "descending" : "ascending");
       const keyed = rows.map((row) => {
         const t = row.cells[column].textContent;
-        return { row, t, n: number(t), none: ["-", "", "unknown"].includes(t) };
+        return { row, t, n: number(t), none: ["-", "", "unknown"].includes(t) || row.cells[column].matches(".none") };
       });
       keyed.sort((a, b) => a.none - b.none || (isDown ? compared(b, a) : compared(a, b)));
       rows = keyed.map((one) => one.row);

@@ -60,7 +60,7 @@ function tableData(table) {
   return { heads: shown.map(words), isText: shown.map((head) => head.matches(".t")), rows, same };
 }
 
-// The same as `base.visible.spreadsheet_cell`: an apostrophe before what a spreadsheet would take for a formula.
+// The same as `base.csv_cells.escape_formula`: an apostrophe before what a spreadsheet would take for a formula.
 function spreadsheetCell(text) {
   const isFormula = /^(\t|\s*[=+\-@\uff1d\uff0b\uff0d\uff20])/.test(text), isNumber = text.trim() !== "" && isFinite(text);
   return isFormula && !isNumber ? "'" + text : text;

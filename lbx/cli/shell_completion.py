@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.weights import list_models
-from lbx.base.layout import Bundle
+from lbx.base.bundle_folder import Bundle
 from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS, IMPORT_FORMATS, all_tasks, format_names
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.results import Store

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import LbxError
-from lbx.cli.loading import import_object
+from lbx.cli.command_builder import import_object
 from lbx.cli.options import PageOptions
 from lbx.cli.output import answer, note
 

@@ -41,7 +41,7 @@ _LONGEST_SETTING = 100
 
 @dataclass(frozen=True, slots=True)
 class _HarnessEvaluation:
-    """Files of a call of lm_eval, whose names contain the same time."""
+    """Files of a call of lm_eval: the names contain the same time."""
 
     time: str
     samples: Mapping[str, Path]
@@ -49,7 +49,7 @@ class _HarnessEvaluation:
 
 
 def read_lm_eval(path: Path) -> HarnessRun:
-    """Read a folder of output, a results file with the samples files next to it, or a single samples file.
+    """Read a folder of output, a results file with samples files in the same folder, or a single samples file.
 
     Raises:
         UsageError: the files contain no LongBench answer or several evaluations, or a file is malformed.
@@ -233,7 +233,7 @@ def _require_one_row_each(lines: Sequence[PredictionLine], rows: Sequence[longbe
 
 @dataclass(frozen=True, slots=True)
 class _TaskSettings:
-    """A task's values in the results file, all of which may be missing."""
+    """A task's values in the results file. Each may be missing."""
 
     results: Mapping[str, Any]
     name: str
@@ -268,7 +268,7 @@ def _harness_task(
     metric, score = _harness_score(settings, lines)
     remarks: list[str] = []
     long = sum("\n" in (prediction.output or "").lstrip("\n") for prediction in predictions)
-    if long and longbench_harnesses.ends_at_line(task):
+    if long and longbench_harnesses.scores_first_line(task):
         remarks.append(f"its own score counts the whole of {format_count(long, 'answer')} with several lines")
     if settings.version is not None and settings.version <= longbench_harnesses.LM_EVAL_FIRST_REFERENCE:
         remarks.append("its own score counts only the first reference")
@@ -336,7 +336,7 @@ def _differences(task: str, settings: _TaskSettings, predictions: Sequence[Predi
     if asked < every:
         yield f"only {asked:,} of {every:,} samples"
     empty = sum(prediction.output == "" for prediction in predictions)
-    if empty and longbench_harnesses.ends_at_line(task):
+    if empty and longbench_harnesses.scores_first_line(task):
         yield f"{format_count(empty, 'empty answer')}: answers end at a line end, also at one before the answer"
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lbx.base.errors import BundleError
-from lbx.benchmarks.base import files
+from lbx.benchmarks.base import data_files
 from tests.profiles import examples
 
 values = st.dictionaries(
@@ -30,8 +30,8 @@ def test_an_array_read_in_pieces(
 ) -> None:
     text = json.dumps(rows, indent=indent, ensure_ascii=ascii_only)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_CHUNK", chunk)
-        got = list(files._Array(io.BytesIO(text.encode("utf-8", "surrogatepass")), "x").rows())
+        patch.setattr(data_files, "_CHUNK", chunk)
+        got = list(data_files._Array(io.BytesIO(text.encode("utf-8", "surrogatepass")), "x").rows())
     assert [row.values for row in got] == rows
 
 
@@ -57,7 +57,7 @@ def test_a_damaged_array(tmp_path: Path, text: str | bytes, where: str, what: st
     path = tmp_path / "data.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BundleError) as caught:
-        list(files.read_json_array(path))
+        list(data_files.read_json_array(path))
     message = str(caught.value)
     assert all(part in message for part in (str(path), where, what, "lbx verify")), message
 
@@ -77,7 +77,7 @@ def test_a_damaged_line(tmp_path: Path, text: bytes, where: str, what: str) -> N
     path.write_bytes(text)
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("data/x.jsonl", text)
-    for read in (lambda: files.read_jsonl(path), lambda: files.read_zip_jsonl(archive, "data/x.jsonl")):
+    for read in (lambda: data_files.read_jsonl(path), lambda: data_files.read_zip_jsonl(archive, "data/x.jsonl")):
         with pytest.raises(BundleError) as caught:
             list(read())
         assert where in str(caught.value)
@@ -90,14 +90,14 @@ def test_a_damaged_zip(tmp_path: Path) -> None:
         file.writestr("data/x.jsonl", "\n".join(json.dumps({"n": n, "text": str(n) * 50}) for n in range(500)))
     whole = path.read_bytes()
     with pytest.raises(BundleError, match=r"no item named.*y\.jsonl"):
-        list(files.read_zip_jsonl(path, "data/y.jsonl"))
+        list(data_files.read_zip_jsonl(path, "data/y.jsonl"))
     path.write_bytes(whole[:-30])
     with pytest.raises(BundleError, match=r"data\.zip is damaged: File is not a zip file"):
-        files.zip_members(path)
+        data_files.zip_members(path)
     middle = len(whole) // 2
     path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
     with pytest.raises(BundleError, match=r"data\.zip, data/x\.jsonl"):
-        list(files.read_zip_jsonl(path, "data/x.jsonl"))
+        list(data_files.read_zip_jsonl(path, "data/x.jsonl"))
 
 
 def test_counting_does_not_parse(tmp_path: Path) -> None:
@@ -105,19 +105,19 @@ def test_counting_does_not_parse(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     for indent in (None, 2):
         path.write_text(json.dumps(rows, indent=indent), "utf-8")
-        assert files.count_keys(path, "_id") == 7
+        assert data_files.count_keys(path, "_id") == 7
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text('{"a": 1}')
-    assert files.read_json(path) == {"a": 1}
+    assert data_files.read_json(path) == {"a": 1}
     path.write_text('{"a": 22}')
-    assert files.read_json(path) == {"a": 22}
+    assert data_files.read_json(path) == {"a": 22}
 
 
 def test_fields(tmp_path: Path) -> None:
-    row = files.DataRow("x, line 3", {"a": 1})
+    row = data_files.DataRow("x, line 3", {"a": 1})
     assert row.get("a", int) == 1
     with pytest.raises(BundleError, match="x, line 3 is damaged: the field 'b' is missing"):
         row.get("b", str)
@@ -144,8 +144,8 @@ def refused(read: Callable[[], object], *words: str) -> None:
 @pytest.fixture
 def low(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A limit of 1 MiB for one record."""
-    monkeypatch.setattr(files, "_LIMIT", 1 << 20)
-    monkeypatch.setattr(files, "_CHUNK", 1 << 16)
+    monkeypatch.setattr(data_files, "_LIMIT", 1 << 20)
+    monkeypatch.setattr(data_files, "_CHUNK", 1 << 16)
     yield 1 << 20
 
 
@@ -159,9 +159,9 @@ def test_a_zip_bomb_is_refused_when_it_is_read(tmp_path: Path) -> None:
     bomb = zipped(tmp_path / "data.zip", 24 << 20)
     words = ("data.zip is damaged", "would unpack to 25,165,824, a zip bomb", "more than 200 times its size")
     for read in (
-        lambda: files.zip_members(bomb),
-        lambda: files.count_zip_lines(bomb, "data/qasper.jsonl"),
-        lambda: list(files.read_zip_jsonl(bomb, "data/qasper.jsonl")),
+        lambda: data_files.zip_members(bomb),
+        lambda: data_files.count_zip_lines(bomb, "data/qasper.jsonl"),
+        lambda: list(data_files.read_zip_jsonl(bomb, "data/qasper.jsonl")),
     ):
         refused(read, *words)
 
@@ -175,8 +175,8 @@ def test_a_zip_that_lies_about_a_size_gives_no_more_than_it_says(tmp_path: Path,
     assert lie.count(size) == 2
     path.write_bytes(lie.replace(size, struct.pack("<I", claim)))
     said = "a zip bomb" if claim > 100 else "Bad CRC-32"
-    refused(lambda: list(files.read_zip_jsonl(path, "data/qasper.jsonl")), "data.zip", "damaged", said)
-    refused(lambda: files.count_zip_lines(path, "data/qasper.jsonl"), "data.zip", "damaged", said)
+    refused(lambda: list(data_files.read_zip_jsonl(path, "data/qasper.jsonl")), "data.zip", "damaged", said)
+    refused(lambda: data_files.count_zip_lines(path, "data/qasper.jsonl"), "data.zip", "damaged", said)
 
 
 def test_an_endless_line_is_refused(tmp_path: Path, low: int) -> None:
@@ -185,11 +185,11 @@ def test_an_endless_line_is_refused(tmp_path: Path, low: int) -> None:
     with path.open("r+b") as file:
         file.truncate(1 << 30)  # of which the disk holds a page, and no line ends
     limit = ("data.jsonl, line 2", f"more than {low:,} bytes")
-    refused(lambda: list(files.read_jsonl(path)), *limit)
+    refused(lambda: list(data_files.read_jsonl(path)), *limit)
     long = zipped(tmp_path / "data.zip", 24 << 20, stored=True)
     for read in (
-        lambda: list(files.read_zip_jsonl(long, "data/qasper.jsonl")),
-        lambda: files.count_zip_lines(long, "data/qasper.jsonl"),
+        lambda: list(data_files.read_zip_jsonl(long, "data/qasper.jsonl")),
+        lambda: data_files.count_zip_lines(long, "data/qasper.jsonl"),
     ):
         refused(read, "data.zip, data/qasper.jsonl, line 1", f"more than {low:,} bytes")
 
@@ -197,7 +197,7 @@ def test_an_endless_line_is_refused(tmp_path: Path, low: int) -> None:
 def test_an_endless_object_of_an_array_is_refused(tmp_path: Path, low: int) -> None:
     path = tmp_path / "data.json"
     path.write_bytes(b'[{"a": 1},\n{"a": "' + b"x" * (24 << 20) + b'"}]')
-    refused(lambda: list(files.read_json_array(path)), "data.json, line 2", f"more than {low:,} characters")
+    refused(lambda: list(data_files.read_json_array(path)), "data.json, line 2", f"more than {low:,} characters")
 
 
 def test_a_small_file_that_is_large_is_refused(tmp_path: Path, low: int) -> None:
@@ -205,7 +205,7 @@ def test_a_small_file_that_is_large_is_refused(tmp_path: Path, low: int) -> None
     path.touch()
     with path.open("r+b") as file:
         file.truncate(1 << 34)
-    for read in (lambda: files.read_json(path), lambda: files.read_text(path)):
+    for read in (lambda: data_files.read_json(path), lambda: data_files.read_text(path)):
         refused(read, "dataset2prompt.json", "17,179,869,184 bytes", f"limit for such a file is {low:,}")
 
 
@@ -213,16 +213,16 @@ def test_a_small_file_that_is_large_is_refused(tmp_path: Path, low: int) -> None
 def test_json_that_python_will_not_read_is_refused(tmp_path: Path, value: str) -> None:
     path = tmp_path / "data.json"
     path.write_text(f'[{{"a": {value}')
-    refused(lambda: list(files.read_json_array(path)), "data.json", "cannot parse its JSON")
+    refused(lambda: list(data_files.read_json_array(path)), "data.json", "cannot parse its JSON")
     path.write_text(f'{{"a": {value}')
-    refused(lambda: list(files.read_jsonl(path)), "data.json", "cannot parse its JSON")
+    refused(lambda: list(data_files.read_jsonl(path)), "data.json", "cannot parse its JSON")
 
 
 def test_a_text_in_a_zip_is_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_LIMIT", 5)
+    monkeypatch.setattr(data_files, "_LIMIT", 5)
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("short.txt", "12345")
         archive.writestr("long.txt", "123456")
-    assert files.read_zip_text(tmp_path / "a.zip", "short.txt") == "12345"
+    assert data_files.read_zip_text(tmp_path / "a.zip", "short.txt") == "12345"
     with pytest.raises(BundleError, match=r"long\.txt is damaged: it has more than 5 bytes"):
-        files.read_zip_text(tmp_path / "a.zip", "long.txt")
+        data_files.read_zip_text(tmp_path / "a.zip", "long.txt")

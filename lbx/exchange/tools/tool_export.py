@@ -9,10 +9,10 @@ from pathlib import Path
 from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.exchange.exporting import ExportSummary, write_files
-from lbx.exchange.tools.every_eval_ever import every_eval_ever_files
-from lbx.exchange.tools.inspect_log import inspect_files
-from lbx.exchange.tools.lm_eval import lm_eval_files
-from lbx.exchange.tools.model_index import model_index_files
+from lbx.exchange.tools.every_eval_ever_export import every_eval_ever_files
+from lbx.exchange.tools.inspect_export import inspect_files
+from lbx.exchange.tools.lm_eval_export import lm_eval_files
+from lbx.exchange.tools.model_index_export import model_index_files
 from lbx.exchange.tools.run_records import RunRecord, read_run
 from lbx.results import Store
 from lbx.results.scoring.reading import add_missing_numbers

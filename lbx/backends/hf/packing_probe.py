@@ -17,10 +17,10 @@ from lbx.backends.hf.single import (
     can_compute_in_chunks,
     full_logits,
     keeps_tokens,
-    long_from,
+    longrope_length,
     make_cache,
     rounding_tolerance,
-    small_windows,
+    shrink_windows,
 )
 from lbx.base.errors import BackendError
 from lbx.base.phases import phases
@@ -51,7 +51,7 @@ class Packing(NamedTuple):
     uses_kernel: bool = False
 
     def sequence_limit(self, answers: int, weights_bytes: int) -> int:
-        """Maximum number of sequences whose states take a quarter of the weights' memory, or a GiB if that is more."""
+        """Maximum number of sequences: their states take a quarter of the weights' memory, or a GiB if that is more."""
         if not self.state_bytes:
             return answers
         n_states = max(_STATES, weights_bytes // _WEIGHTS_PART) // self.state_bytes
@@ -67,7 +67,7 @@ class ModelProbe(NamedTuple):
 
 @phases.measure("probe")
 def probe_model(model: Any, name: str) -> ModelProbe:
-    """Probe the ways in which a model can compute sequences, the fastest first: one row, copies, one by one.
+    """Probe how a model can compute sequences, the fastest way first: one row, copies, one by one.
 
     The last test of each is a measurement: a few tokens in two sequences with a common prefix, against one by one.
     If layers keep only tokens, one row with the same logits as computing all at once is sufficient: each pass tried
@@ -79,7 +79,7 @@ def probe_model(model: Any, name: str) -> ModelProbe:
     dependent = length_dependent_ropes(model.config)
     if dependent:
         reason = f"its rotary embedding ({', '.join(dependent)}) depends on the length of the input"
-        if not long_from(model):
+        if not longrope_length(model):
             return ModelProbe(False, Packing(reason, False, reason))
         return ModelProbe(False, _with_copies(model, Packing(reason, False), True))
     row = _pack_in_one_row(model, True) if keeps_tokens(model) else None
@@ -94,14 +94,14 @@ def _with_copies(model: Any, packing: Packing, takes_chunks: bool) -> Packing:
     if packing.reason is None:
         return packing
     copies = HfCopies(model, max_cells=256, max_step=64, takes_chunks=takes_chunks)
-    with small_windows(model):
+    with shrink_windows(model):
         return packing._replace(single_reason=_rejection_reason(model, copies, "copied"))
 
 
 def _pack_in_one_row(model: Any, takes_chunks: bool) -> Packing:
     """Test packing by segments, unless the card sets another attention, or by a mask if all layers keep every token."""
     reason: str | None = "its card asks for another attention"
-    with small_windows(model):
+    with shrink_windows(model):
         try:
             row = _make_sequences(model, by_segments=True, takes_chunks=takes_chunks, uses_kernel=True)
         except ValueError as exc:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark, marks_in
 from lbx.benchmarks.registry import rubric_file

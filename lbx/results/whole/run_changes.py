@@ -11,13 +11,13 @@ from itertools import chain, count
 from pathlib import Path
 
 from lbx.backends import load_embedding_model
+from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.layout import Bundle
-from lbx.base.listening import Listener
+from lbx.base.listener import Listener
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
-from lbx.opinions import numbers as opinions
+from lbx.opinions import aggregation as opinions
 from lbx.opinions.journal import journal_of
 from lbx.opinions.rating_sets import content_set_ids, renamed_rounds
 from lbx.options.option import fields_of
@@ -89,7 +89,7 @@ def rename_run(results: Path, old: str, new: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RemovalSummary:
-    """What ``remove_runs`` removed.
+    """Summary of ``remove_runs``: the removed runs, judgements and ratings.
 
     Attributes:
         runs: removed runs and judges.
@@ -105,7 +105,7 @@ class RemovalSummary:
 
 
 def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = False) -> RemovalSummary:
-    """Remove runs or judges with all rows that belong to them, in one transaction.
+    """Remove runs or judges with all their rows, in one transaction.
 
     Args:
         names: names of runs or judges; see ``lbx.results.read.runs.match_runs``.
@@ -190,7 +190,7 @@ def score(
     threads: int | None = None,
     listener: Listener | None = None,
 ) -> int:
-    """Score stored outputs again with the current metrics, and replace their scores. Returns the number of outputs.
+    """Score stored outputs again with the current metrics, and replace the scores. Returns the number of outputs.
 
     Args:
         runs: names of runs, or () for all.

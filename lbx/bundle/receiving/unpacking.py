@@ -20,17 +20,17 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 
+from lbx.base.bundle_folder import BUNDLE_JSON, MANIFEST, TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.base.errors import BundleError
 from lbx.base.inputs import open_input, read_input
-from lbx.base.layout import BUNDLE_JSON, MANIFEST, TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.base.outputs import new_file, remove_leftovers, sync_folder, temporary_folder
 from lbx.base.units import format_size
 from lbx.base.visible import as_command
-from lbx.bundle.bag import Contents, Evidence, ManifestEntry
 from lbx.bundle.disk import BLOCK, BackgroundSha256, Flusher, Progress, Tally, map_in_threads, read_blocks, silent
+from lbx.bundle.manifest import Contents, Evidence, ManifestEntry
 from lbx.bundle.names import first_names
-from lbx.bundle.receiving.check import verify_folder
 from lbx.bundle.receiving.trusted_archive import TrustedArchive, open_archive
+from lbx.bundle.receiving.verification import verify_folder
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 
 _CLONE = 0x40049409  # FICLONE of linux/fs.h: a copy that shares its blocks until one of the two is changed

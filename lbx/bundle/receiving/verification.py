@@ -14,14 +14,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lbx.base.bundle_folder import TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.base.errors import BundleError
 from lbx.base.inputs import open_input, read_input
-from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.base.phases import phases
 from lbx.base.units import format_count
 from lbx.base.version import __version__
-from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Evidence, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.disk import Progress, Tally, map_in_threads, read_blocks, silent
+from lbx.bundle.manifest import (
+    PAYLOAD,
+    TAG_SIGNATURE,
+    Contents,
+    Evidence,
+    ManifestEntry,
+    parse_tags,
+    refuse_foreign_tag,
+)
 from lbx.bundle.names import find_unsafe_content, needs_content_check, unsafe_format
 from lbx.bundle.receiving.trusted_archive import (
     CHECK_DISK,

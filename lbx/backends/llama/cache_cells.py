@@ -154,7 +154,7 @@ class SlidingCells(PlainCells):
 
 
 class StackedCells(PlainCells):
-    """Cells of a context with a single sequence, of which all sequences of the memory are prefixes.
+    """Cells of a context with a single sequence. All sequences of the memory are prefixes of it.
 
     Only the longest one can be extended. When it is dropped, the context's sequence is cut back to the next longest.
     """
@@ -319,7 +319,7 @@ class Blocks:
 
 
 class BatchInvariantCells(StatePort):
-    """Batch-invariant cells of the sequences of a context on a CPU.
+    """Cells of a context on a CPU, laid out so that a sequence's logits do not depend on other sequences.
 
     Args:
         sequences: number of sequences of the memory; ``EXTRA_SEQUENCES`` more belong to this object.

@@ -77,7 +77,7 @@ def opinion_interval_columns(mean: Estimate) -> dict[str, Any]:
 
 
 def aggregate_opinions(store: Store, run_ids: Collection[str]) -> None:
-    """Aggregate the opinions on these runs, and on runs compared with them, and replace their rows in ``numbers``."""
+    """Aggregate the opinions on these runs, and on the compared runs, and replace the rows in ``numbers``."""
     ((somebody,),) = store.query("SELECT EXISTS (FROM judges) OR EXISTS (FROM rating_sets)").rows
     if not somebody:
         return

@@ -26,7 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, expand_user, read_file_or_pipe
 from lbx.base.phases import phases
-from lbx.cli.failures import stoppable
+from lbx.cli.error_conversion import stoppable
 from lbx.options.option import Argument, OptionField, fields_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class SpecValues(Generic[S]):
 
     Attributes:
         values: {field: value}, without values that the command line leaves at their defaults.
-        environment: fields whose value comes from an environment variable.
+        environment: fields with a value from an environment variable.
     """
 
     spec: type[S]
@@ -103,7 +103,7 @@ class PlainTypes(CommandWithHelp):
         return params
 
     def get_help_option_names(self, ctx: Any) -> list[str]:
-        """Return the names of the help options in the declared order. Click uses a set, whose order is not stable."""
+        """Return the names of the help options in the declared order. Click uses a set, which has no stable order."""
         used_names = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
         return [name for name in ctx.help_option_names if name not in used_names]
 
@@ -136,7 +136,7 @@ class _Command(PlainTypes, TyperCommand):
     """Command with common options in --help, and every option in --help-all.
 
     Attributes:
-        options: class whose ``BRIEF`` lists the names of common options.
+        options: class with the names of common options in ``BRIEF``.
     """
 
     options: type
@@ -326,14 +326,14 @@ def _typer_parameter(field: OptionField) -> Any:
 
 
 def _completion(name: str) -> Callable[[typer.Context, str], list[str]] | None:
-    """Make a shell completion from a function of ``lbx.cli.completing``, which gets the preceding values."""
+    """Make a shell completion from a function of ``lbx.cli.shell_completion``, which gets the preceding values."""
     if not name:
         return None
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         before, comma, prefix = incomplete.rpartition(",")
         try:
-            candidates = import_object(f"cli.completing:{name}")(_preceding_values(context))
+            candidates = import_object(f"cli.shell_completion:{name}")(_preceding_values(context))
         except Exception:  # completion must not print errors
             return []
         return [f"{before}{comma}{candidate}" for candidate in candidates if candidate.startswith(prefix)]

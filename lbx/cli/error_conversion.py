@@ -16,6 +16,7 @@ from typing import ClassVar, NoReturn
 
 from lbx.base.crash_report import explain_crashes
 from lbx.base.errors import InterruptedByUserError, InUseError, LbxError, stored_value_error
+from lbx.base.exit_codes import ExitCode
 from lbx.base.visible import as_command
 
 _OUTPUT_OPTIONS = ("-o", "--output")
@@ -46,7 +47,7 @@ def stoppable(*, loads_model: bool) -> Iterator[None]:
 
 @contextmanager
 def reporting_interrupts(state: Callable[[], str]) -> Iterator[None]:
-    """Convert an interruption of the block to an error with a sentence of ``state()`` on what is left."""
+    """Convert an interruption of the block to an error with a sentence of ``state()`` on the state that remains."""
     terminations = TerminatedError.count
     try:
         yield
@@ -55,7 +56,7 @@ def reporting_interrupts(state: Callable[[], str]) -> Iterator[None]:
         if isinstance(exc, RuntimeError) and str(exc) != "Query interrupted":
             raise
         if TerminatedError.count > terminations:
-            raise InterruptedByUserError(f"Terminated. {state()}", exit_code=143) from None
+            raise InterruptedByUserError(f"Terminated. {state()}", exit_code=ExitCode.TERMINATED) from None
         raise InterruptedByUserError(f"Interrupted. {state()}") from None
 
 
@@ -130,7 +131,7 @@ def _with_other_output(words: Sequence[str], default: str) -> tuple[str, str]:
 
 
 def _unused_name(name: str) -> str:
-    """Append the lowest number from 2 under whose name no file exists."""
+    """Append the lowest number from 2 that gives the name of no file."""
     path = Path(name)
     names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
     return str(next(candidate for candidate in names if not candidate.exists()))

@@ -24,8 +24,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
+from lbx.base.bundle_folder import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, SBOM, TAG_MANIFEST
 from lbx.base.errors import BundleError
-from lbx.base.layout import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, SBOM, TAG_MANIFEST
 from lbx.bundle.names import PathSet, is_bundle_name, unsafe_reason
 
 FORMAT = 1
@@ -55,7 +55,7 @@ class Contents:
     """Contents of a bundle, as described by tag files that have been checked against each other.
 
     Attributes:
-        digest: SHA-256 of the tag manifest, hex; equals ``lbx.base.layout.Bundle.digest``.
+        digest: SHA-256 of the tag manifest, hex; equals ``lbx.base.bundle_folder.Bundle.digest``.
         entries: all payload files by path.
         sources: unmodified sources of bundle.json.
         base: name and digest of the bundle that a delta requires, or empty for other bundles.

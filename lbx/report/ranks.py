@@ -1,0 +1,123 @@
+"""Order of runs in every report: the rank on the leaderboard, of one benchmark or of the whole file."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from lbx.results import Store, Table
+
+_ALL_OF_IT = 0.99
+T = TypeVar("T")
+
+# Answers counted in the score of a whole run, which may leave out some of the run's tasks.
+_SCORES = """
+    SELECT l.*, CASE WHEN t.is_known THEN coalesce(l.asked + t.unasked, t.scorable)::BIGINT END AS scorable_answers,
+           t.answers_per_sample, t.done
+    FROM leaderboard l JOIN (
+        SELECT run_id, benchmark, list(task ORDER BY task) AS done, count(scorable_samples) = count(*) AS is_known,
+               sum(iterations * greatest(scorable_samples - asked, 0)) AS unasked,
+               sum(iterations * scorable_samples) AS scorable, sum(times) / sum(asked) AS answers_per_sample
+        FROM coverage JOIN (
+            SELECT run_id, benchmark, task, count(DISTINCT sample_id) AS asked, count(*) AS times
+            FROM generations GROUP BY ALL
+        ) USING (run_id, benchmark, task)
+        GROUP BY ALL
+    ) t USING (run_id, benchmark)
+"""
+
+
+def read_ranked_scores(store: Store) -> Table:
+    """Read the headline scores of all runs by benchmark, best first."""
+    store.materialise_views("coverage", "distinctions")
+
+    def read() -> Table:
+        table = store.query(_SCORES)
+        rows = sorted(table.dicts(), key=_sort_key)
+        return Table(table.columns, [tuple(row[name] for name in table.columns) for row in rows])
+
+    return store.compute_once("ranked scores", read)
+
+
+def ranked_runs(store: Store) -> list[str]:
+    """Order all runs with a score, best first: by the benchmark with the most runs, then by the next one."""
+    rows = read_ranked_scores(store).dicts()
+    counts = Counter(row["benchmark"] for row in rows)
+    return list(dict.fromkeys(row["run_id"] for row in sorted(rows, key=lambda row: -counts[row["benchmark"]])))
+
+
+def rank_key(store: Store) -> Callable[[str | None, str | None], tuple[float, float]]:
+    """Make a function that returns the sort key of a run in rows of a benchmark, or of None for the whole file.
+
+    Runs without a score in the benchmark follow in the order of the whole file, and runs without any score at the end.
+    """
+    scores = read_ranked_scores(store).dicts()
+    of_benchmark = {(row["run_id"], row["benchmark"]): float(at) for at, row in enumerate(scores)}
+    of_file = {run: float(at) for at, run in enumerate(ranked_runs(store))}
+
+    def key(run: str | None, benchmark: str | None) -> tuple[float, float]:
+        return of_benchmark.get((run or "", benchmark or ""), math.inf), of_file.get(run or "", math.inf)
+
+    return key
+
+
+def in_rank_order(store: Store, table: Table, within: Sequence[str]) -> Table:
+    """Order the runs among the rows with equal values in the columns ``within``, which keep their order."""
+    columns = list(table.columns)
+    run = columns.index("run_id")
+    benchmark = columns.index("benchmark") if "benchmark" in columns else None
+    kept = [columns.index(name) for name in within]
+    key, groups = rank_key(store), dict[tuple[Any, ...], int]()
+
+    def place(row: tuple[Any, ...]) -> tuple[int, tuple[float, float]]:
+        group = groups.setdefault(tuple(row[at] for at in kept), len(groups))
+        return group, key(row[run], None if benchmark is None else row[benchmark])
+
+    return Table(table.columns, sorted(table.rows, key=place))
+
+
+def by_benchmark_and_rank(store: Store, parts: Mapping[tuple[str, str], T]) -> dict[tuple[str, str], T]:
+    """Order a mapping of (run, benchmark) by benchmark, and each benchmark's runs by rank."""
+    key = rank_key(store)
+    return dict(sorted(parts.items(), key=lambda part: (part[0][1], key(*part[0]))))
+
+
+def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["benchmark"], -sort_score(row), row["model"], row["backend"], row["run_id"]
+
+
+def sort_score(row: Mapping[str, Any]) -> float:
+    """Sort key of a run: the score, or the lower bound of the score if too many answers are missing."""
+    if row["score"] is None or math.isnan(row["score"]):
+        return -1.0
+    return score_bounds(row, _total(row))[0]
+
+
+def _total(row: Mapping[str, Any]) -> int:
+    """Number of answers that a run should have."""
+    return max(row["asked"] or 0, row["scorable_answers"] or 0)
+
+
+def answered_part(row: Mapping[str, Any]) -> str:
+    """Describe the answers of a run that lacks some, "312 of 503 answers", or return ""."""
+    answered, total = row["answered"] or 0, _total(row)
+    is_ranked_lower = row["missing_as_0"] is not None and row["missing_as_0"] != row["score"]
+    return f"{answered:,} of {total:,} answers" if is_ranked_lower and answered < total else ""
+
+
+def score_bounds(row: Mapping[str, Any], n_answers: float) -> tuple[float, float]:
+    """Bounds of a run's score over ``n_answers`` answers, if missing answers were all wrong or all right.
+
+    Both equal the score if at least 99% of the answers exist.
+    """
+    answered, n_asked = row["answered"] or 0, row["asked"] or 0
+    if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * n_answers:
+        return float(row["score"]), float(row["score"])
+    return row["failed_as_0"] * n_asked / n_answers, 1 - (1 - row["failed_as_1"]) * n_asked / n_answers
+
+
+def select_runs(table: Table, runs: Collection[str]) -> list[dict[str, Any]]:
+    """Rows of the given runs, or of all runs for ()."""
+    return [row for row in table.dicts() if not runs or row["run_id"] in runs]

@@ -32,4 +32,4 @@ function comparePairs(part) {
     table.closest(".scroll").after(said);
   }
 }
-comparePairs($("main"));
+setUps.push(comparePairs);

@@ -85,7 +85,7 @@ def _lengths(source: PageSource, run_id: str) -> Iterator[Html]:
     for strip in strips(source.rows("effective_context")):
         rows = [row for row in strip.rows if row.key == run_id]
         if rows:
-            yield strip_table(source, replace(strip, rows=rows))
+            yield strip_table(source, replace(strip, rows=rows), f"{source.label(run_id)}: {strip.title}")
 
 
 def _weakest_tasks(source: PageSource, run_id: str, own: Sequence[Row], scores: Sequence[Row]) -> Iterator[Html]:
@@ -119,7 +119,7 @@ def _weakest_tasks(source: PageSource, run_id: str, own: Sequence[Row], scores: 
         ]
         for row, other in pairs[:_WEAKEST]
     ]
-    yield table("Tasks on which it is farthest behind the best run", columns, body)
+    yield table(f"Tasks on which {source.label(run_id)} is farthest behind the best run", columns, body)
 
 
 def _marks(source: PageSource, run_id: str) -> Iterator[Html]:

@@ -298,7 +298,7 @@ def _strips(source: PageSource, name: str) -> Section:
     return Section(name, _title(name), [Html(f'<div class="charts">{"".join(tables)}</div>'), quiet(first), *more])
 
 
-def strip_table(source: PageSource, strip: Strip) -> Html:
+def strip_table(source: PageSource, strip: Strip, title: str = "") -> Html:
     """Build a table of runs by lengths, with a tint and the answers' doubts in each cell."""
     body = []
     for row in strip.rows:
@@ -310,9 +310,8 @@ def strip_table(source: PageSource, strip: Strip) -> Html:
             cells += [tag("td", row.length(column), class_="t") for column in ("kept_to", "lost_from")]
         body.append((run_class(mark), cells))
     ends = ["works to", *(["retained to (95%)", "lost from (95%)"] if strip.has_certainty else [])]
-    return part(
-        "strip", strip.title, anchor_of(strip.title), list(map(short_length, strip.lengths)), ends, body, strip.counts()
-    )
+    title, lengths = title or strip.title, list(map(short_length, strip.lengths))
+    return part("strip", title, anchor_of(title), lengths, ends, body, strip.counts())
 
 
 def _strip_cell(row: StripRow, length: int) -> Html:

@@ -131,6 +131,14 @@ def test_a_strip_in_text_is_shaded_and_ends_where_the_run_does(mixed: Path) -> N
     assert plain.isascii() and re.search(r"82 +82\| +32 +f  50 +8k", plain)
 
 
+def test_a_strip_of_long_names_has_all_lengths_on_80_columns(tmp_path: Path) -> None:
+    name = "Phi-3.5-mini-instruct-128k-onnx-int4-rtn-block-32"
+    path = make(tmp_path / "r.duckdb", few_of_many_tasks(run=name))
+    (sheet,) = sheets_of(path, in_text=True)
+    shown = [line.text for line in lines(sheet, 60)]
+    assert sum(line.endswith("works to") for line in shown) == 1 and max(map(len, shown)) <= 60
+
+
 def test_a_strip_in_other_formats_has_intervals(mixed: Path) -> None:
     (sheet,) = sheets_of(mixed, in_text=False)
     assert sheet.rows[1][1:5] == ["82.0 ± 3.2", "82.0 ± 3.2", "82.0 ± 3.2 (cut)", "50.00 (all alike) (few)"]

@@ -254,9 +254,12 @@ class _FittedTable:
             yield self._indices
             return
         fixed = [at for at in self._indices if not self._columns[at].across]
+        # Shades are compared along a row, so that names are broken before the row is.
+        is_shaded = any(self._columns[at].kind == "shade" for at in across)
+        floors = self._part_floors(fixed) if is_shaded else self._floors
         while across:
             many = len(across)
-            while many > 1 and _total_width([self._floors[at] for at in [*fixed, *across[:many]]]) > self._width:
+            while many > 1 and _total_width([floors[at] for at in [*fixed, *across[:many]]]) > self._width:
                 many -= 1
             yield sorted([*fixed, *across[:many]])
             across = across[many:]

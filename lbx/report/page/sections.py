@@ -291,7 +291,7 @@ def _strips(source: PageSource, name: str) -> Section:
     """Build the section of runs by lengths, with the tints of one scale from 0 to 100."""
     rows = source.rows(name)
     tables = [strip_table(source, strip) for strip in strips(rows)]
-    signs = {"few": "Hatched", "cut": "Hatched", "end": "Thick line"}
+    signs = {"few": "Hatched", "cut": "Hatched", "end": "thick line"}
     notes = [*notes_on_strips(rows, signs=signs), *(note for strip in strips(rows) for note in strip.notes())]
     first, *others = notes
     more = [tag("details", tag("summary", "Rules and tasks"), *map(quiet, others))] if others else []

@@ -593,7 +593,11 @@ def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mappin
         "end": "end of the lengths that the run works to",
     }
     present = {row["doubt"] for row in rows} | {"end" for row in rows if row["effective"]}
-    legend = "; ".join(f"{sign}: {meanings[name]}" for name, sign in signs.items() if name in present)
+    by_sign: dict[str, list[str]] = {}
+    for name, sign in signs.items():
+        if name in present:
+            by_sign.setdefault(sign, []).append(meanings[name])
+    legend = "; ".join(f"{sign}: {' or '.join(words)}" for sign, words in by_sign.items())
     rules = dict.fromkeys(row["rule"] for row in rows)
     notes = [
         f"Works to: the longest length such that it and all shorter lengths score {rule}. Retained and lost depend on "
@@ -623,7 +627,7 @@ def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mappin
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
     """Draw the strip of each benchmark as a heat map."""
     rows = source.rows("effective_context")
-    caption = " ".join(notes_on_strips(rows, signs={"few": "Hatched", "cut": "hatched", "end": "thick line"})[:1])
+    caption = " ".join(notes_on_strips(rows, signs={"few": "Hatched", "cut": "Hatched", "end": "thick line"})[:1])
     for strip in strips(rows):
         cells, hatches, edges = {}, set(), {}
         for at, row in enumerate(strip.rows):

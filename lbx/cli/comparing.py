@@ -58,7 +58,7 @@ def compare(options: ParityOptions) -> None:
         return
     if options.texts or options.length:
         raise UsageError("--text and --length choose what --depth reads.", fix="Pass --depth, too.")
-    if len(options.others) > 1:
+    if len(options.candidates) > 1:
         raise UsageError("Answers are compared of two models at a time.", fix="Give two models, or pass --depth.")
     bundle = options.bundle
     if bundle and not options.task_names and str(bundle) == os.environ.get(BUNDLE_VARIABLE):
@@ -66,7 +66,7 @@ def compare(options: ParityOptions) -> None:
     if (bundle is None) != (not options.task_names):
         raise UsageError("--bundle and --tasks choose the prompts together.", fix="Give both, or neither.")
     opened_bundle = Bundle(bundle) if bundle else None
-    names = options.first, *options.others
+    names = options.first, *options.candidates
     cards = [_card(name, opened_bundle, options) for name in names]
 
     settings = RunSettings(
@@ -122,7 +122,7 @@ def _compare_by_depth(options: ParityOptions) -> None:
             fix="Pass --bundle and --tasks, or --text.",
         )
     opened_bundle = Bundle(options.bundle) if options.bundle else None
-    cards = [_card(name, opened_bundle, options) for name in (options.first, *options.others)]
+    cards = [_card(name, opened_bundle, options) for name in (options.first, *options.candidates)]
     if opened_bundle is None:
         texts = [DepthText(str(path), _read_text(path)) for path in options.texts]
     else:

@@ -159,7 +159,7 @@ class ParityOptions:
     BRIEF: ClassVar[Sequence[str]] = ("bundle", "task_names", "limit", "fail_above", "depth", "texts", "length")
 
     first: Annotated[str, Argument("A model card, a .gguf file, or a model folder: the reference.", "MODEL_A")]
-    others: Annotated[tuple[str, ...], Argument("The model to compare it with; with --depth, several.", "MODEL_B")]
+    candidates: Annotated[tuple[str, ...], Argument("The model to compare it with; with --depth, several.", "MODEL_B")]
     depth: Annotated[
         bool,
         Option("Compare next-token distributions by position in long texts, not answers."),

@@ -319,7 +319,7 @@ _TEXT_CHUNK = 128
 
 
 def text_chunk(vocabulary: int) -> int:
-    """Number of tokens whose logits are computed together within a text: a power of two, in at most 40 MB."""
+    """Number of tokens of a text with logits from one pass: a power of two, in at most 40 MB."""
     fitting = _TEXT_LOGITS_BYTES // (4 * vocabulary)
     return int(min(_TEXT_CHUNK, 2 ** max(0, fitting.bit_length() - 1)))
 

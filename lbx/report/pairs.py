@@ -305,7 +305,7 @@ class AnswerArrays:
 
     @property
     def has_cuts(self) -> bool:
-        """Whether a prompt was truncated, or may have been, or has an unknown length."""
+        """Whether a prompt was truncated, or was perhaps truncated, or is of unknown length."""
         return bool(self.truncated.any() or (self.tokens < 0).any())
 
     def restrict_to_common(self, other: AnswerArrays) -> tuple[AnswerArrays, AnswerArrays]:

@@ -33,12 +33,12 @@ def read_ranked_scores(store: Store) -> Table:
     """Read the headline scores of all runs by benchmark, best first."""
     store.materialise_views("coverage", "distinctions")
 
-    def read() -> Table:
+    def read_rows() -> Table:
         table = store.query(_SCORES)
         rows = sorted(table.dicts(), key=_sort_key)
         return Table(table.columns, [tuple(row[name] for name in table.columns) for row in rows])
 
-    return store.compute_once("ranked scores", read)
+    return store.compute_once("ranked scores", read_rows)
 
 
 def ranked_runs(store: Store) -> list[str]:
@@ -68,25 +68,25 @@ def _ranks(store: Store) -> tuple[dict[tuple[str, str], float], dict[str, float]
     return of_benchmark, {run: float(at) for at, run in enumerate(ranked_runs(store))}
 
 
-def in_rank_order(store: Store, table: Table, within: Sequence[str]) -> Table:
-    """Order the runs among the rows with equal values in the columns ``within``, which keep their order."""
+def in_rank_order(store: Store, table: Table, group_columns: Sequence[str]) -> Table:
+    """Order the runs among the rows with equal values in ``group_columns``. The order of other rows stays."""
     columns = list(table.columns)
     run = columns.index("run_id")
     benchmark = columns.index("benchmark") if "benchmark" in columns else None
-    kept = [columns.index(name) for name in within]
+    kept = [columns.index(name) for name in group_columns]
     key, groups = rank_key(store), dict[tuple[Any, ...], int]()
 
-    def place(row: tuple[Any, ...]) -> tuple[int, tuple[float, float]]:
+    def sort_key(row: tuple[Any, ...]) -> tuple[int, tuple[float, float]]:
         group = groups.setdefault(tuple(row[at] for at in kept), len(groups))
         return group, key(row[run], None if benchmark is None else row[benchmark])
 
-    return Table(table.columns, sorted(table.rows, key=place))
+    return Table(table.columns, sorted(table.rows, key=sort_key))
 
 
-def by_benchmark_and_rank(store: Store, parts: Mapping[tuple[str, str], T]) -> dict[tuple[str, str], T]:
+def by_benchmark_and_rank(store: Store, values: Mapping[tuple[str, str], T]) -> dict[tuple[str, str], T]:
     """Order a mapping of (run, benchmark) by benchmark, and each benchmark's runs by rank."""
     key = rank_key(store)
-    return dict(sorted(parts.items(), key=lambda part: (part[0][1], key(*part[0]))))
+    return dict(sorted(values.items(), key=lambda item: (item[0][1], key(*item[0]))))
 
 
 def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ def sort_score(row: Mapping[str, Any]) -> float:
 
 
 def _total(row: Mapping[str, Any]) -> int:
-    """Number of answers that a run should have."""
+    """Number of answers that a complete run contains."""
     return max(row["asked"] or 0, row["scorable_answers"] or 0)
 
 

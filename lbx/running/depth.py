@@ -1,9 +1,9 @@
 """Difference of models' next-token distributions by position in long texts (``lbx parity --depth``).
 
 Only one model is in memory at a time. The reference model reads every text, and its distributions are kept on disk:
-the likeliest tokens of each position, until the others have together at most ``REST_MASS``, and the mass of the
+the likeliest tokens of each position, until the others sum to at most ``REST_MASS``, and the mass of the
 others. Each candidate then reads the same token ids. Of every ``AUDIT_STEP``-th position the whole distribution is
-kept, which measures the error of the Kullback-Leibler divergence that is computed from the likeliest tokens alone.
+kept, which measures the error of the Kullback-Leibler divergence that is computed from the likeliest tokens only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DepthText:
 
     Attributes:
         name: name in results, such as a sample's key.
-        max_tokens: number of tokens to read at most, or 0 for as many as the reference's context window has.
+        max_tokens: number of tokens to read at most, or 0 for the size of the reference's context window.
     """
 
     name: str
@@ -88,7 +88,7 @@ class BinParity:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the text has at least half of the bin's positions."""
+        """Whether the text covers at least half of the bin's positions."""
         return 2 * self.positions >= self.stop - self.start
 
 
@@ -104,7 +104,7 @@ class CandidateDepth:
     """Comparison of a candidate with the reference over all texts.
 
     Attributes:
-        audited_positions: number of positions whose divergence was also computed from whole distributions.
+        audited_positions: number of positions with a second divergence, from whole distributions.
         kl_error: mean error of the divergence at these positions, in nats.
         max_kl_error: largest error.
     """
@@ -415,11 +415,11 @@ class DepthRow:
     The intervals are 95% intervals of the mean over texts (t), None below ``MIN_TEXTS`` texts.
 
     Attributes:
-        texts: number of texts that have at least half of the bin.
+        texts: number of texts that cover at least half of the bin.
         kl, kl_low, kl_high: mean divergence in nats.
         kl_p99: mean over texts of the 99th percentile.
         same_top, same_top_low, same_top_high: share of positions with the same likeliest token.
-        perplexity_ratio, perplexity_low, perplexity_high: perplexity of the candidate divided by that of the reference:
+        perplexity_ratio, perplexity_low, perplexity_high: perplexity of the candidate divided by the reference's:
             the exponential of the mean over texts.
     """
 

@@ -1,4 +1,4 @@
-"""Letters of items that cannot be told apart, as in tables of statistics papers: "a", "ab", "b"."""
+"""Letters of items without significant differences, as in tables of statistics papers: "a", "ab", "b"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LETTERS = ascii_lowercase + ascii_uppercase
 
 
 def group_letters(count: int, differ: Collection[tuple[int, int]], first: int = 0) -> list[str]:
-    """Letters of ``count`` items, of which two share one if and only if they do not differ.
+    """Letters of ``count`` items, such that two items share a letter if and only if the items do not differ.
 
     The groups come from inserting each difference and absorbing groups in other groups (Piepho, Journal of
     Computational and Graphical Statistics 13, 2004).

@@ -74,7 +74,7 @@ class FileSummary:
 
 
 def read_summary(path: Path) -> FileSummary:
-    """Summarise a results file. A file that cannot be read has only an error."""
+    """Summarise a results file. The summary of an unreadable file contains only an error."""
     try:
         with Store(path, allow_writer=True) as store:
             states = run_states(store)

@@ -199,7 +199,8 @@ def test_llama2_falls_less_than_it_seems(imports: Path) -> None:
             "WHERE headline AND length_unit = 'words' AND run_id = ? GROUP BY ALL", [run]
         ).rows)  # fmt: skip
     assert (pooled[4096], pooled[16384]) == (41.6, 22.8)
-    lines = [line for line in lines_of(imports, runs=[run]) if line["length_unit"] == "words"]
+    words = [line for line in lines_of(imports, runs=[run]) if line["length_unit"] == "words"]
+    lines = [line for line in words if line["verdict"] != "not compared"]
     assert [(line["length_up_to"], round(100 * line["score"], 1)) for line in lines] == [
         (4096, 46.7),
         (8192, 41.7),
@@ -219,7 +220,7 @@ def test_published_answers_claim_no_length(imports: Path, model: str) -> None:
     assert {line["length_unit"] for line in lines} == {"words", "characters"}
     for line in lines:
         assert (line["effective"], line["kept_to"], line["lost_from"]) == (None, None, None)
-        assert "unknown whether prompts were cut" in line["why"] and line["verdict"] == "no claim"
+        assert "unknown whether prompts were cut" in line["why"] and line["verdict"] in ("no claim", "not compared")
     if model.startswith("llama2"):
         assert {line["why"] for line in lines if line["length_unit"] == "characters"} == {
             "it is unknown whether prompts were cut; the score up to 16,384, 7.2, is not significantly above the "

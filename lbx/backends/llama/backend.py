@@ -83,7 +83,7 @@ class LlamaBackend:
         return self._memory
 
     def text_logits(self, tokens: Sequence[int], chunk: int = 0) -> Iterator[Logits]:
-        """Yield the logits after each token of a text (``TextBackend``), by flash attention where prompts use it."""
+        """Yield the logits after each token of a text (``TextBackend``), with the attention of prompts."""
         self._memory.release()
         chunk = chunk or text_chunk(self.tokenizer.size)
         return compute_text_logits(

@@ -77,7 +77,7 @@ class ContextSize(NamedTuple):
 
 
 def short_context(llama_cpp: Any, model: Any) -> int:
-    """Largest cache with which a model that has two sets of rotary factors uses the short ones, or 0 for other models.
+    """Largest cache with which a model of two sets of rotary factors uses the short ones, or 0 for other models.
 
     llama.cpp chooses by the size of the cache, a multiple of 256, whatever the length of a prompt.
     """

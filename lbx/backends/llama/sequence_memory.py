@@ -202,7 +202,7 @@ class LlamaSequences:
         self.release()
 
     def release(self) -> None:
-        """Drop all sequences and free the context, which is made again at the next use."""
+        """Drop all sequences and free the context. The next use makes another one."""
         context, self._context, self._memory = self._context, None, None
         self._reset()
         if context is not None:

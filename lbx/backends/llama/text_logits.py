@@ -1,4 +1,4 @@
-"""Logits at every position of a text, in a llama.cpp context of their own."""
+"""Logits at every position of a text, in a separate llama.cpp context."""
 
 from __future__ import annotations
 

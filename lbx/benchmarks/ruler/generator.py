@@ -215,7 +215,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class SampleBudget:
-    """Tokens that a sample of a task may have, and sizes of its text.
+    """Maximum number of tokens of a sample of a task, and sizes of its text.
 
     Attributes:
         name: full name of the task, for messages.

@@ -23,9 +23,9 @@ _AVERAGES = """
 
 
 def model_index_files(run: RunRecord) -> dict[str, Iterable[str]]:
-    """Build the head of a model card with the scores of benchmarks and tasks, as {path: pieces of text}.
+    """Build the head of a model card with the scores of benchmarks and tasks, as {path: lines}.
 
-    A score over some of the samples is named so, because a card has no field for it.
+    A score over some of the samples is named so, because cards contain no field for coverage.
     """
     results = [*_average_results(run), *(result for task in run.tasks for result in _task_results(run, task))]
     if not results:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lbx.base.units import format_count
 from lbx.report.draw import svg
 from lbx.report.draw.charts import Point, short_names
 
@@ -29,8 +30,8 @@ _MARK = "\u200e"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Part of a sentence.
+class Span:
+    """Span of a sentence.
 
     Attributes:
         run_id: Run that the text names, or "".
@@ -42,16 +43,16 @@ class Piece:
     is_strong: bool = False
 
 
-Sentence = Sequence[Piece]
+Sentence = Sequence[Span]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """Score of a model on a card, and its curve.
+    """Score of a model on a card, and the curve by length.
 
     Attributes:
         curve: Scores by length, from the shortest, without unknown ones.
-        n_kept: Number of lengths to which the model works.
+        n_working_lengths: Number of lengths to which the model works.
         reach: Length to which the model works, for readers, or "".
         has_missing: Whether answers are missing from the score.
     """
@@ -60,7 +61,7 @@ class ModelLine:
     mark: int
     score: Point
     curve: Sequence[float] = ()
-    n_kept: int = 0
+    n_working_lengths: int = 0
     reach: str = ""
     has_missing: bool = False
 
@@ -72,7 +73,7 @@ class Card:
     Attributes:
         sentences: Sentence of each benchmark, in versions from the longest to the shortest.
         subject: What the scores of the models are, such as "ruler".
-        n_models: Number of models with a score, of which the card shows the first ones.
+        n_models: Number of models with a score, more than the card shows.
         facts: Facts on answers, bundle and version.
     """
 
@@ -95,7 +96,7 @@ def draw_card(card: Card) -> str:
     ]
     more = len(card.sentences) - len(shown)
     if more:
-        blocks.append([[(f"and {_counted(more, 'benchmark')} more", "card-quiet")]])
+        blocks.append([[(f"and {format_count(more, 'benchmark')} more", "card-quiet")]])
     top, bottom = 92.0, HEIGHT - 78
     free = bottom - top - _LINE * sum(map(len, blocks))
     gap, y = max(min(free / max(len(blocks), 1), 22.0), 4.0), top + _TEXT
@@ -135,16 +136,16 @@ def _lines(sentence: Sentence) -> list[_Words]:
 
 
 def _words(text: str) -> list[str]:
-    """Words with the spaces before them."""
+    """Words with the preceding spaces."""
     return re.findall(r"\s*\S+|\s+$", text)
 
 
-def _wrap(words: _Words, room: float) -> list[_Words]:
+def _wrap(words: _Words, width_px: float) -> list[_Words]:
     lines: list[list[tuple[str, str]]] = [[]]
     width = 0.0
     for word, kind in words:
         wide = svg.text_width(word, _TEXT * (_BOLD if kind == "card-strong" else 1))
-        if lines[-1] and width + wide > room and word[:1].isspace() | bool(kind == "card-strong"):
+        if lines[-1] and width + wide > width_px and word[:1].isspace() | bool(kind == "card-strong"):
             lines.append([])
             width = 0.0
         lines[-1].append((word if lines[-1] else word.lstrip(" ·"), kind))
@@ -169,12 +170,8 @@ def _text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> s
     return f'<text class="{kind}" x="{svg.px(x)}" y="{svg.px(y)}" text-anchor="{anchor}">{name}</text>'
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def _models(card: Card, x: float, top: float) -> Iterator[str]:
-    """Draw the models' scores with intervals on one scale, and beside each the curve by length."""
+    """Draw the models' scores with intervals on one scale, and the curves by length."""
     models = card.models[:MOST_MODELS]
     if not models:
         return
@@ -226,7 +223,7 @@ def _spark(model: ModelLine, x: float, end: float, top: float, bottom: float) ->
         return ""
     step, scale = (end - x) / (len(model.curve) - 1), svg.axis([0.0, max([*model.curve, 1e-9])], bottom, top, most=1)
     points = [(x + step * at, scale(value)) for at, value in enumerate(model.curve)]
-    kept, rest = points[: model.n_kept], points[max(model.n_kept - 1, 0) :]
+    kept, rest = points[: model.n_working_lengths], points[max(model.n_working_lengths - 1, 0) :]
     lines = [f'<path class="line" d="{svg.path(kept)}"/>'] if len(kept) > 1 else []
     lines += [f'<path class="line beyond" d="{svg.path(rest)}"/>'] if len(rest) > 1 else []
     if kept:

@@ -31,7 +31,7 @@ class Figure:
         benchmark: Benchmark of the chart's numbers, or "" for a chart over several benchmarks.
         is_small: Whether the chart is placed in a grid with neighbouring small charts.
         mark: Mark of the run if the whole chart is about one run, or None.
-        is_whole: Whether the chart contains its title, and is a whole file.
+        is_standalone: Whether the chart contains its title, and is a whole file.
     """
 
     title: str
@@ -40,7 +40,7 @@ class Figure:
     benchmark: str = ""
     is_small: bool = False
     mark: int | None = None
-    is_whole: bool = False
+    is_standalone: bool = False
 
 
 class FigureSource(Protocol):
@@ -95,7 +95,7 @@ _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 def svg_file(title: str, figures: Sequence[Figure]) -> str:
     """Arrange figures and titles in rows, and captions below, as a self-contained SVG file of the charts' width."""
-    if figures[0].is_whole:
+    if figures[0].is_standalone:
         return _file(title, *_size(figures[0]), figures[0].svg)
     places, height = _arrange(figures)
     width = max([_NARROWEST, *(x + _size(figure)[0] for figure, x, _ in places)])

@@ -15,7 +15,7 @@ from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
 from lbx.base.visible import one_line
 from lbx.opinions.fitness import FIT
-from lbx.report.draw.card import Piece
+from lbx.report.draw.card import Span
 from lbx.report.draw.figures import MOST_RUNS
 from lbx.report.format.labels import Row
 from lbx.report.page.html import Html, Section, html, quiet, run_name, table, tag, truncate_text
@@ -43,14 +43,14 @@ def remarks(source: PageSource) -> list[Html]:
 
 
 def leading_sentences(source: PageSource) -> list[tuple[str, Html]]:
-    """Write (benchmark, sentence) of the report ``card``, of which the first are on the card."""
+    """Write (benchmark, sentence) of the report ``card``. The first ones are on the card."""
     return [
         (row["benchmark"], Html("".join(map(partial(_piece, source), words))))
         for row, words in sentences(source.rows(CARD.name))
     ]
 
 
-def _piece(source: PageSource, piece: Piece) -> Html:
+def _piece(source: PageSource, piece: Span) -> Html:
     if piece.run_id:
         return _run_tag(source, {"run_id": piece.run_id})
     return tag("b", piece.text) if piece.is_strong else html(piece.text)

@@ -97,7 +97,7 @@ _ANCHOR = re.compile(r' data-anchor="([^"]*)"')  # never in a text, where quotat
 
 
 def anchor_of(title: str) -> str:
-    """Make the part of an anchor that names a table or a figure: the words of its title."""
+    """Make the end of the anchor of a table or a chart: the words of the title."""
     return "-".join(re.findall(r"\w+", one_line(title[:200]).lower()))[:80] or "untitled"
 
 
@@ -164,7 +164,7 @@ def table(
 
 
 def _first_rows_of_each(runs: Sequence[int | None], most_rows: int) -> tuple[Sequence[int], str]:
-    """Select rows of a table: as many of each run as fit, so that every choice of runs has rows.
+    """Select rows of a table: the same number for each run, so that every choice of runs shows rows.
 
     Returns the indices, and words for them, or "" for all rows.
     """

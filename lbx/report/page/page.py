@@ -147,7 +147,7 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 
 
 def _first_section(source: PageSource) -> Section:
-    """Build the first section: the card, all scores, what they decide, remarkable results."""
+    """Build the first section: the card, all scores, decisions, remarkable results."""
     sentences, points, decided = leading_sentences(source), remarks(source), decisions(source)
     n_first = len(first_rows(source.rows(CARD.name)))
     n_on_card = min(n_first, MOST_SENTENCES)
@@ -204,7 +204,7 @@ def _as_json(value: object) -> str:
 
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
     """Group sections for the list of contents. Sections outside of all groups follow."""
-    # The sections of runs are linked where the runs are named.
+    # The sections of runs are linked from the names of runs.
     by_name = {section.name: section for section in sections if not section.name.startswith(RUN_ANCHOR)}
     places = sorted(_places().items(), key=lambda item: not item[1].is_open)
     names_of = {

@@ -38,11 +38,11 @@ _ANSWERS = f"""
     )
     SELECT r.*, left(s.question, 300) AS question, s."references"::VARCHAR AS refs
     FROM ranked r LEFT JOIN samples s USING (benchmark, task, sample_id) WHERE place <= {_LOWEST} ORDER BY run_id, place
-"""  # noqa: S608 (our own names)
+"""  # noqa: S608 (our run_scores names)
 
 
 def run_sections(source: PageSource) -> Iterator[Section]:
-    """Build a section for each of the best runs that have scores."""
+    """Build a section for each of the best runs with scores."""
     if source.store is None:
         return
     scores = [row for row in source.rows("task_scores") if row["headline"] and row["score"] is not None]
@@ -56,12 +56,12 @@ def run_sections(source: PageSource) -> Iterator[Section]:
             answers.setdefault(row["run_id"], []).append(row)
     maps = figures(source, "needles")
     for run in runs:
-        own = by_run[run.run_id]
+        run_scores = by_run[run.run_id]
         parts = [
             _settings(run.row),
             *_lengths(source, run.run_id),
             *drawings(figure for figure in maps if figure.mark == run.mark),
-            *_weakest_tasks(source, run.run_id, own, scores),
+            *_weakest_tasks(source, run.run_id, run_scores, scores),
             *_marks(source, run.run_id),
             *_lowest_answers(answers.get(run.run_id, ())),
         ]
@@ -88,14 +88,14 @@ def _lengths(source: PageSource, run_id: str) -> Iterator[Html]:
             yield strip_table(source, replace(strip, rows=rows), f"{source.label(run_id)}: {strip.title}")
 
 
-def _weakest_tasks(source: PageSource, run_id: str, own: Sequence[Row], scores: Sequence[Row]) -> Iterator[Html]:
-    """Table of the tasks on which the run is farthest behind the best other run."""
+def _weakest_tasks(source: PageSource, run_id: str, run_scores: Sequence[Row], scores: Sequence[Row]) -> Iterator[Html]:
+    """Table of the tasks with the largest deficits against the best other run."""
     best: dict[tuple[str, str], Row] = {}
     for row in scores:
         key = (row["benchmark"], row["task"])
         if row["run_id"] != run_id and (key not in best or row["score"] > best[key]["score"]):
             best[key] = row
-    pairs = [(row, best[key]) for row in own if (key := (row["benchmark"], row["task"])) in best]
+    pairs = [(row, best[key]) for row in run_scores if (key := (row["benchmark"], row["task"])) in best]
     pairs = [(row, other) for row, other in pairs if other["score"] > row["score"]]
     pairs.sort(key=lambda pair: pair[0]["score"] - pair[1]["score"])
     if not pairs:

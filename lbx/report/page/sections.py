@@ -191,7 +191,7 @@ _LONGEST_CONSTANT = 60  # characters of a value in a caption
 
 
 def _constant_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Indices of the columns that have the same value in all rows, and are neither names of rows nor scores."""
+    """Indices of the columns with the same value in all rows, and are neither names of rows nor scores."""
     return [
         at
         for at, column in enumerate(columns)

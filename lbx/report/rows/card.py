@@ -1,7 +1,7 @@
-"""The report ``card``: a sentence per benchmark, on who leads, how sure that is, and up to which length it works.
+"""The report ``card``: a sentence per benchmark on the leader, the uncertainty, and the longest text that works.
 
 Benchmarks with the longest texts come first. Means over different tasks are not comparable, so runs of other tasks get
-a sentence of their own, after those of the most runs of each benchmark. The order is the leaderboard's.
+another sentence, after the sentences on the most runs of each benchmark. The order is the leaderboard's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from lbx.base.columns import Column
 from lbx.base.units import format_count
 from lbx.base.version import __version__
-from lbx.report.draw.card import MOST_MODELS, Card, ModelLine, Piece, Sentence, draw_card, plain_text
+from lbx.report.draw.card import MOST_MODELS, Card, ModelLine, Sentence, Span, draw_card, plain_text
 from lbx.report.draw.figures import Figure, FigureSource, point_of_row
 from lbx.report.format.digits import short_length
 from lbx.report.format.labels import Row, labels
@@ -77,10 +77,10 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def _leader(rows: Sequence[Row], name_of: Mapping[str, str]) -> dict[str, Any]:
-    """Describe the leader of runs on the same tasks, and the runs that cannot be told apart from it."""
+    """Describe the leader of runs on the same tasks, and the runs without a significant difference."""
     first = rows[0]
-    level = [row for row in rows if _printed(row) == _printed(first)]
-    alike = [row for row in rows if row not in level and _is_alike(first, row)]
+    level = [row for row in rows if _score_texts(row) == _score_texts(first)]
+    alike = [row for row in rows if row not in level and _is_tied(first, row)]
     return {
         **{name: first[name] for name in ("n", "score", *INTERVAL_COLUMNS)},
         "answered": answered_part(first) or None,
@@ -95,19 +95,19 @@ def _leader(rows: Sequence[Row], name_of: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _printed(row: Row) -> tuple[str, str]:
-    """Format a score and the number that sorts it, both rounded as they are shown."""
+def _score_texts(row: Row) -> tuple[str, str]:
+    """Format a score and the sort key, both rounded as in a table."""
     return f"{100 * row['score']:.1f}", f"{100 * sort_score(row):.1f}"
 
 
-def _is_alike(first: Row, row: Row) -> bool:
+def _is_tied(first: Row, row: Row) -> bool:
     if first.get("ties"):
         return bool({*first["ties"]} & {*row["ties"]})
     return str(row["place"]).partition("-")[0] == "1"
 
 
 def select_curve(rows: Iterable[Row], run: str, benchmark: str) -> tuple[list[Row], list[Row]]:
-    """Rows of a run in the report ``effective_context``, and those of its lengths, in prompt tokens if known."""
+    """Rows of a run in the report ``effective_context``, and the rows by length, in prompt tokens if known."""
     of_run = [row for row in rows if (row["run_id"], row["benchmark"]) == (run, benchmark)]
     units = dict.fromkeys(row["length_unit"] for row in of_run if row["tasks"])
     unit = PROMPT_TOKENS if PROMPT_TOKENS in units else next(iter(units), None)
@@ -130,53 +130,53 @@ def _reach(rows_of_run: Sequence[Row], curve: Sequence[Row]) -> dict[str, Any]:
 
 
 def sentence(row: Row, tasks: str = "") -> Sentence:
-    """Sentence on the leader of a row's runs, as pieces. ``tasks`` distinguishes runs of the same benchmark."""
-    where = [Piece(row["benchmark"], is_strong=True)]
+    """Sentence on the leader of a row's runs, as spans. ``tasks`` distinguishes runs of the same benchmark."""
+    where = [Span(row["benchmark"], is_strong=True)]
     if tasks:
-        where.append(Piece(f", {tasks},"))
-    level, alike = _named(row, "level"), _named(row, "alike")
+        where.append(Span(f", {tasks},"))
+    level, alike = _run_spans(row, "level"), _run_spans(row, "alike")
     if row["runs"] == 1:
-        where = [Piece(piece.text.rstrip(","), is_strong=piece.is_strong) for piece in where]
-        pieces = [level[0], Piece(f" scores {_score(row)} on "), *where]
+        where = [Span(piece.text.rstrip(","), is_strong=piece.is_strong) for piece in where]
+        pieces = [level[0], Span(f" scores {_score(row)} on "), *where]
     elif len(level) > 1:
         pieces = [
             *_and(level, 3),
-            Piece(" share the first place on "),
+            Span(" share the first place on "),
             *where,
-            Piece(f" with {100 * row['score']:.1f}"),
+            Span(f" with {100 * row['score']:.1f}"),
         ]
     else:
         verb = "comes first on" if alike else "leads"
-        pieces = [level[0], Piece(f" {verb} "), *where, Piece(f" with {_score(row)}")]
+        pieces = [level[0], Span(f" {verb} "), *where, Span(f" with {_score(row)}")]
     if row["works_to"] is not None:
-        pieces.append(Piece(f" and works to {row['reach']}"))
+        pieces.append(Span(f" and works to {row['reach']}"))
     elif row["longest"] is not None:
-        pieces.append(Piece(f", {row['reach'].replace('no claim', 'no claim about length', 1)}"))
+        pieces.append(Span(f", {row['reach'].replace('no claim', 'no claim about length', 1)}"))
     if row["few_documents"]:
-        pieces.append(Piece(f"; {row['few_documents']}"))
+        pieces.append(Span(f"; {row['few_documents']}"))
     elif alike:
         scores = dict(zip(row["alike_runs"], row["alike_scores"], strict=True))
-        pieces.append(Piece("; "))
+        pieces.append(Span("; "))
         for piece in _and(alike, _MOST_NAMED):
-            pieces += [piece, Piece(f" ({100 * scores[piece.run_id]:.1f})")] if piece.run_id else [piece]
-        pieces.append(Piece(" may be as good"))
-    return [*pieces, Piece(".")]
+            pieces += [piece, Span(f" ({100 * scores[piece.run_id]:.1f})")] if piece.run_id else [piece]
+        pieces.append(Span(" may be as good"))
+    return [*pieces, Span(".")]
 
 
-def brief_sentence(row: Row, most_named: int) -> Sentence:
+def brief_sentence(row: Row, max_names: int) -> Sentence:
     """Sentence for a card, with the names of some of the runs that may be as good."""
-    level, alike = _named(row, "level"), _named(row, "alike")
+    level, alike = _run_spans(row, "level"), _run_spans(row, "alike")
     others = [*level[1:], *alike]
-    pieces = [Piece(row["benchmark"], is_strong=True), Piece(": "), level[0], Piece(f" {_score(row)}")]
+    pieces = [Span(row["benchmark"], is_strong=True), Span(": "), level[0], Span(f" {_score(row)}")]
     if row["longest"] is not None:
-        pieces.append(Piece(", no length claimed" if row["works_to"] is None else f", works to {row['reach']}"))
+        pieces.append(Span(", no length claimed" if row["works_to"] is None else f", works to {row['reach']}"))
     if row["few_documents"]:
-        pieces.append(Piece(f"; {row['few_documents']}"))
-    elif others and not most_named:
-        pieces.append(Piece(f"; {len(others):,} {'other' if len(others) == 1 else 'others'} may be as good"))
+        pieces.append(Span(f"; {row['few_documents']}"))
+    elif others and not max_names:
+        pieces.append(Span(f"; {len(others):,} {'other' if len(others) == 1 else 'others'} may be as good"))
     elif others:
-        pieces += [Piece("; "), *_and(others, most_named), Piece(" may be as good")]
-    return [*pieces, Piece(".")]
+        pieces += [Span("; "), *_and(others, max_names), Span(" may be as good")]
+    return [*pieces, Span(".")]
 
 
 def _score(row: Row) -> str:
@@ -186,28 +186,30 @@ def _score(row: Row) -> str:
     return f"{score} over {row['answered']}" if row["answered"] else score
 
 
-def _named(row: Row, kind: str) -> list[Piece]:
-    return [Piece(name, run) for run, name in zip(row[f"{kind}_runs"], row[f"{kind}_names"], strict=True)]
+def _run_spans(row: Row, kind: str) -> list[Span]:
+    return [Span(name, run) for run, name in zip(row[f"{kind}_runs"], row[f"{kind}_names"], strict=True)]
 
 
 def _tasks(row: Row, *, has_twin: bool) -> str:
-    """Number of tasks, with names if other runs have as many other tasks."""
+    """Number of tasks, with names if other runs did the same number of other tasks."""
     names = str(row["task_names"]).split(", ")
     first = f"{', '.join(names[:3])}, ..." if len(names) > 3 else ", ".join(names)
     return format_count(row["tasks"], "task") + (f" ({first})" if has_twin else "")
 
 
-def _and(pieces: Sequence[Piece], most: int) -> list[Piece]:
-    """Join names by commas and "and". If there are at least two more than ``most``, count the others."""
-    items = [*pieces[:most], Piece(f"{len(pieces) - most:,} more")] if len(pieces) > most + 1 else [*pieces]
-    joined: list[Piece] = []
+def _and(pieces: Sequence[Span], max_names: int) -> list[Span]:
+    """Join names by commas and "and". If there are at least two more than ``max_names``, count the others."""
+    items = (
+        [*pieces[:max_names], Span(f"{len(pieces) - max_names:,} more")] if len(pieces) > max_names + 1 else [*pieces]
+    )
+    joined: list[Span] = []
     for at, item in enumerate(items):
-        joined += [Piece(" and " if at == len(items) - 1 else ", "), item] if at else [item]
+        joined += [Span(" and " if at == len(items) - 1 else ", "), item] if at else [item]
     return joined
 
 
 def sentences(rows: Sequence[Row]) -> list[tuple[Row, Sentence]]:
-    """Sentences of the report's rows, with their rows."""
+    """Pairs (row, sentence) of the report."""
     groups, sizes = (Counter(key(row) for row in rows) for key in (itemgetter("benchmark"), _size))
     return [
         (row, sentence(row, _tasks(row, has_twin=sizes[_size(row)] > 1) if groups[row["benchmark"]] > 1 else ""))
@@ -247,7 +249,7 @@ def first_rows(rows: Sequence[Row]) -> list[Row]:
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
     rows = source.rows("card")
     if rows:
-        yield Figure(f"Card of {source.file}", _card_svg(source, rows), is_whole=True)
+        yield Figure(f"Card of {source.file}", _card_svg(source, rows), is_standalone=True)
 
 
 def _card_svg(source: FigureSource, rows: Sequence[Row]) -> str:

@@ -120,22 +120,22 @@ def compare_runs(store: Store, query: ReportQuery) -> tuple[list[ComparisonRow],
 def compare_pairs(
     store: Store, query: ReportQuery, benchmark: str = ""
 ) -> tuple[list[ComparisonRow], list[RefusedPair]]:
-    """Compare pairs of runs like ``compare_runs``, on one benchmark or on all, even if no pair has equal inputs."""
+    """Compare pairs of runs like ``compare_runs``, on one benchmark or on all, even without a pair of equal inputs."""
     key = (query.baseline, query.baseline_file, query.allow_different_settings, *query.runs, None, *query.tasks)
     return store.compute_once(("comparison", benchmark, *key), partial(_compare_pairs, store, query, benchmark))
 
 
 def _compare_pairs(
-    store: Store, query: ReportQuery, only: str, level: str = ""
+    store: Store, query: ReportQuery, benchmark_name: str, level: str = ""
 ) -> tuple[list[ComparisonRow], list[RefusedPair]]:
-    """Compare pairs of runs on the benchmark ``only``, or on all, by the numbers of a level, or by all."""
+    """Compare pairs of runs on a benchmark, or on all of them, by the numbers of a level, or by all."""
     pairs = select_pairs(store, query)
     tasks = {name.partition("/")[::2] for name in resolve_tasks(store, query.tasks)}
     benchmarks = [benchmark for benchmark, _ in tasks]
     sides = {
         key: ComparisonSide(family, task_rows)
         for key, task_rows in read_scores(store, {run for pair in pairs for run in pair}, outputs=True).items()
-        if (family := find_benchmark(key[1])) and (not tasks or key[1] in benchmarks) and only in ("", key[1])
+        if (family := find_benchmark(key[1])) and (not tasks or key[1] in benchmarks) and benchmark_name in ("", key[1])
     }
     checks = PairChecks(store, query)
     lines: list[ComparisonRow] = []
@@ -320,7 +320,7 @@ def scorable_samples(store: Store) -> dict[tuple[str, str, str], int]:
 
 
 def has_numbers(row: Row) -> bool:
-    """Whether a row of the report has numbers."""
+    """Whether a row of the report contains numbers."""
     return str(row["verdict"]) != NOT_COMPARED
 
 

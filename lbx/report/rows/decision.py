@@ -46,7 +46,7 @@ _MOST_RIVALS, _MOST_NAMED = 5, 3
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the rows of the report. Raises UsageError if the report ``comparison`` would refuse all of its pairs."""
+    """Build the rows of the report. Raises UsageError if the report ``comparison`` would refuse all pairs."""
     query = ReportQuery(
         runs=query.runs, tasks=query.tasks, margin=query.margin, allow_different_settings=query.allow_different_settings
     )
@@ -129,10 +129,10 @@ class RunName(NamedTuple):
         return self.label
 
 
-Sentence = Sequence[str | RunName]
+Paragraph = Sequence[str | RunName]
 
 
-def paragraphs(rows: Sequence[Row]) -> Iterator[Sentence]:
+def paragraphs(rows: Sequence[Row]) -> Iterator[Paragraph]:
     """Yield a paragraph for each benchmark, and one for all if there are several."""
     benchmarks: dict[str, list[Row]] = {}
     refused: dict[str, Row] = {}
@@ -144,7 +144,7 @@ def paragraphs(rows: Sequence[Row]) -> Iterator[Sentence]:
     if len(benchmarks) > 1:
         yield _over_all(benchmarks)
     for benchmark, group in benchmarks.items():
-        yield [*_which(benchmark, group), *_how_sure(group), *_why_not_surer(group), *_what_next(group)]
+        yield [*_leader_sentence(benchmark, group), *_how_sure(group), *_why_not_surer(group), *_what_next(group)]
     for benchmark, row in refused.items():
         if benchmark not in benchmarks:
             yield [
@@ -153,15 +153,15 @@ def paragraphs(rows: Sequence[Row]) -> Iterator[Sentence]:
             ]  # fmt: skip
 
 
-def _name(row: Row, of: str) -> RunName:
-    return RunName(row[of], str(row.get(f"label_{of}") or row[of]))
+def _name(row: Row, side: str) -> RunName:
+    return RunName(row[side], str(row.get(f"label_{side}") or row[side]))
 
 
 def _is_better(row: Row) -> bool:
     return str(row["verdict"]).startswith("better")
 
 
-def _over_all(benchmarks: Mapping[str, Sequence[Row]]) -> Sentence:
+def _over_all(benchmarks: Mapping[str, Sequence[Row]]) -> Paragraph:
     leaders = Counter(_name(rows[0], "leader") for rows in benchmarks.values())
     sure = [benchmark for benchmark, rows in benchmarks.items() if all(map(_is_better, rows))]
     sentence: list[str | RunName] = [f"Over all {len(benchmarks):,} benchmarks: "]
@@ -171,7 +171,7 @@ def _over_all(benchmarks: Mapping[str, Sequence[Row]]) -> Sentence:
     return [*sentence, f". The lead over every other run {decided}."]
 
 
-def _which(benchmark: str, rows: Sequence[Row]) -> Sentence:
+def _leader_sentence(benchmark: str, rows: Sequence[Row]) -> Paragraph:
     first = rows[0]
     return [f"{benchmark}: ", _name(first, "leader"), f" comes first with {100 * first['score']:.1f}."]
 
@@ -239,7 +239,7 @@ def _what_next(rows: Sequence[Row]) -> Iterator[str | RunName]:
 
 
 def has_near_rival(row: Row) -> bool:
-    """Whether a row has numbers, of a rival near the leader. Tables for readers show only these rows."""
+    """Whether a row contains numbers of a rival near the leader. Tables for readers show only these rows."""
     return str(row["verdict"]) != NOT_COMPARED and int(row["rank"]) <= _MOST_RIVALS + 1
 
 

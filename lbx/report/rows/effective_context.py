@@ -113,7 +113,7 @@ class Bin(NamedTuple):
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the rows of the report once for each query, because the card has them, too. Raises UsageError."""
+    """Build the rows of the report once for each query, because the card shows the same rows. Raises UsageError."""
     return store.compute_once(("effective context", repr(query)), lambda: _table(store, query))
 
 

@@ -61,7 +61,7 @@ _AVERAGED = """
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the rows of the report once for each choice of runs, because the card has them, too."""
+    """Build the rows of the report once for each choice of runs, because the card shows the same rows."""
     return store.compute_once(("leaderboard", *query.runs), lambda: _table(store, query))
 
 
@@ -123,7 +123,7 @@ def rank_ranges(
 def differing_pairs(
     rows: Sequence[Mapping[str, Any]], p_of_pair: Mapping[tuple[int, int], float] | None = None
 ) -> list[tuple[int, int]]:
-    """Pairs of runs that differ significantly (Holm, 5%), by their indices in ``rows``.
+    """Pairs of runs that differ significantly (Holm, 5%), by indices in ``rows``.
 
     Args:
         p_of_pair: p of the paired test of each two runs. The default is Welch's test.

@@ -32,6 +32,9 @@ MEANINGS = {
     "--gpus": Meaning("GPUs of a shard.", "Schedulers have names for kinds of GPUs.", "N"),
     "--history": Meaning("Results file with earlier sessions of the model.", "The machine they ran on.", "RESULTS"),
     "--limit": Meaning("Only the first N samples of each task.", "A default; judges have rounds.", "N"),
+    "--margin": Meaning(
+        "Difference in points that counts as negligible.", "A plan shows the documents that find it.", "POINTS"
+    ),
     "--mem": Meaning("Memory of a shard.", "Schedulers spell units differently.", "SIZE"),
     "--model": Meaning("Model to load.", "Commands need it for different work.", "MODEL"),
     "--name": Meaning("Name of the new run.", "The source of the default name.", "NAME"),

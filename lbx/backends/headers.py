@@ -282,7 +282,7 @@ def gguf_tensors(path: Path) -> list[GgufTensor] | None:
 
 
 def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
-    """Header of a .gguf file as a file without tensors, with other texts for the tokens in ``names``.
+    """Content of a .gguf file without tensors: the header of a file, with the tokens in ``names`` renamed.
 
     Raises:
         OSError, ValueError, struct.error: the header cannot be read.

@@ -110,7 +110,7 @@ class _ProgressContext:
         return self._line or Text()
 
     def _show_count(self, phase: str, name: str, done: int, total: int, count: str) -> None:
-        """Show a phase until it is done, with the time left at the average speed so far."""
+        """Show the count of an unfinished phase, with the time left at the average speed so far."""
         if phase != self._phase:
             self._phase, self._start = phase, time.monotonic()
         elapsed = time.monotonic() - self._start

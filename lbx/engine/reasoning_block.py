@@ -115,7 +115,7 @@ class ReasoningBlock:
         self.end = self.tokens = 0
 
     def observe(self, ids: Sequence[int]) -> None:
-        """Update the search by the last of ``ids``."""
+        """Advance the search for the end of the reasoning by the newest token, ``ids[-1]``."""
         if self.closed:
             return
         if self.phase is Phase.OPENING:

@@ -128,7 +128,7 @@ def _names_in_order(position_of: Callable[[Report], int]) -> list[str]:
 
 
 def check_options(names: Collection[str], options: Iterable[str]) -> None:
-    """Raise UsageError if an option applies only to other reports (``Report.takes``)."""
+    """Raise UsageError if an option applies to none of the reports ``names`` (``Report.takes``)."""
     for option in options:
         takers = reports_with(option)
         if takers and not {*takers} & {*map(listed_name, names)}:

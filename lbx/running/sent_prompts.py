@@ -115,7 +115,7 @@ def rebuild_sent_prompts(
 
 @contextmanager
 def _open_works(spec: RunSpec, run_id: str | None = None, results: Path | None = None) -> Iterator[list[Work]]:
-    """Yield the works of a spec, that of ``run_id`` first, with a model loaded only to count tokens."""
+    """Open the runs of a spec as a list, ``run_id`` first, with a model that only counts tokens."""
     run = resolve(spec)
     with open_retriever(run) as reading:
         card = resolve_card(spec, run.bundle)

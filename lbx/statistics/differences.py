@@ -187,10 +187,11 @@ def sign_flips(contributions: Sequence[float]) -> float:
 
 
 def required_clusters(difference: Difference, margin: float, tests: float = 1.0) -> int | None:
-    """Number of similar clusters with which a comparison decides with 80% power, or None if the spread is unknown.
+    """Number of clusters with which a comparison is decided with 80% power, or None if the spread is unknown.
 
-    To decide is to find this difference by the comparison's test, or to show that it is within the margin, whichever
-    takes fewer. The power for few clusters is simulated by draws of the clusters at hand, otherwise it is the t test's.
+    A comparison is decided if the test finds this difference, or shows that the difference is within the margin,
+    whichever takes fewer clusters. The power for few clusters is simulated by draws of the clusters at hand, otherwise
+    it is the t test's.
 
     Args:
         tests: factor by which p is corrected (Holm).

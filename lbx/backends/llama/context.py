@@ -143,7 +143,7 @@ def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions) -> boo
 
 
 def _has_flash_prefill(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
-    """Whether flash attention is possible and faster for the beginnings of prompts only."""
+    """Whether prompts are prefilled with flash attention and answers are decoded without."""
     architecture = metadata(llama_cpp, model, "general.architecture")
     return (
         options.flash_attention is None

@@ -377,7 +377,7 @@ class _Answer:
         self._lower_text = lowered if len(lowered) == len(self.text) else self.text
 
     def _replace_lettered_options(self, text: str) -> str:
-        """Replace the texts of options that contain a letter, such as "Both A and B", by the options' letters."""
+        """Replace texts of options that mention other options, such as "Both A and B", by the texts' own letters."""
         lettered = {
             option: letter
             for option, letter in self._options

@@ -146,7 +146,7 @@ def _weighted_estimate(estimates: Sequence[Estimate], weights: Sequence[int]) ->
 
 
 def _effective(averages: Mapping[int, Average]) -> Number:
-    """Effective length as a number, official if no task is missing at any standard length up to the longest."""
+    """Number of the effective length, official if no task is missing at a standard length up to the longest."""
     complete = all(part.complete for part in averages.values()) and [*averages] == [*LENGTHS[: len(averages)]]
     length = effective_length({length: round(part.percent, 1) for length, part in averages.items()}) / 1024
     n = sum(part.n for part in averages.values())

@@ -68,7 +68,7 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Content of a card.
+    """Texts and scores of a card, the picture that summarises a results file.
 
     Attributes:
         sentences: Sentence of each benchmark, in versions from the longest to the shortest.

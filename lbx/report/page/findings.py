@@ -63,7 +63,7 @@ def _and(names: Sequence[str], most: int = 3) -> str:
 
 
 def pair_sentences(source: PageSource) -> dict[str, dict[str, str]]:
-    """Sentences on each two runs' averages of a few runs: {benchmark: {marks of both runs: sentence}}."""
+    """Sentences on the difference of each pair of few runs: {benchmark: {marks of both runs: sentence}}."""
     ranked = dict.fromkeys(row["run_id"] for row in source.rows("leaderboard") if row.get("ties"))
     if source.store is None or not 2 <= len(ranked) <= MOST_RUNS:
         return {}

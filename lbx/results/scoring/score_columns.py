@@ -330,7 +330,7 @@ class Samples:
         return {name: column[order] for name, column in answer_rows.items()}
 
     def sample(self, rank: int) -> Sample:
-        """Return a sample with the fields that numbers need."""
+        """Return the sample at index ``rank`` with the fields that aggregation reads."""
         if rank not in self._sample_cache:
             of = {name: column[rank] for name, column in self._columns.items()}
             self._sample_cache[rank] = Sample(

@@ -195,7 +195,7 @@ def number_hashes(connection: duckdb.DuckDBPyConnection, database: str = "") -> 
 def merge_numbers(
     connection: duckdb.DuckDBPyConnection, source: str, hashes_before: NumberHashes, *, only_new_rows: bool
 ) -> NumberHashes:
-    """Delete numbers that do not cover the added rows of a file, and add numbers of the file that cover all rows.
+    """Keep the stored numbers, and add the numbers of a merged file, that were computed from all rows of the store.
 
     Args:
         hashes_before: hashes of the store before the rows were added.
@@ -329,7 +329,7 @@ def _refuse_other_texts(store: Store, source: Path) -> None:
 
 
 def _copy_target_rows(store: Store, connection: duckdb.DuckDBPyConnection, target: Path, merging: MergeState) -> None:
-    """Add the rows of the file that is merged into. The metadata of runs in this file takes precedence."""
+    """Copy the rows of the existing output ``target`` into the new store. The metadata of runs takes precedence."""
     try:
         for run in _runs_in(store):
             name = run["run_id"]

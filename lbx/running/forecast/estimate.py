@@ -64,13 +64,13 @@ class Costs:
     longest_prompt: int | None = None
     answer_count: int | None = None
 
-    def prefill_rate(self, position: float) -> float:
+    def prefill_s_per_token(self, position: float) -> float:
         """Seconds of prefill per prompt token at a position."""
         return self.token_s + self.attended_s * position
 
     def prefill_s(self, tokens: int, start: float) -> float:
         """Seconds of prefill for ``tokens`` consecutive prompt tokens from position ``start`` on."""
-        return tokens * self.prefill_rate(start + tokens / 2)
+        return tokens * self.prefill_s_per_token(start + tokens / 2)
 
     def decode_rate(self, answers: int, position: float) -> float:
         """Seconds per decode step of a batch of answers that each attend to ``position`` tokens."""
@@ -287,7 +287,7 @@ class _BatchedPrompts:
         passes = math.floor(computed / max(1, self._capacity.step - len(self._tokens_in_progress)))
         if passes and self._tokens_in_progress:
             new_tokens = sum(min(passes, self._new[answer] - done) for answer, done in self._tokens_in_progress.items())
-            self._total.decode_s += new_tokens * costs.prefill_rate(start + computed / 2)
+            self._total.decode_s += new_tokens * costs.prefill_s_per_token(start + computed / 2)
             self._advance(passes)
         self._tokens_in_progress[index] = 0
 

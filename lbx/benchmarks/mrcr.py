@@ -179,7 +179,7 @@ class Mrcr(Benchmark):
         return next(iter(task_score("ratio", rows, "ratio", 1)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Average the tasks overall and by length in characters. lbx defines the averages: official without a missing task."""
+        """Average the tasks overall and by length in characters. The averages are of lbx, official for all tasks only."""
         numbers = numbers_by_task(self.aggregate, tasks)
         parts = {("overall", "all"): "ratio"}
         if not averages_only:

@@ -72,7 +72,7 @@ class Costs:
         """Seconds of prefill for ``tokens`` consecutive prompt tokens from position ``start`` on."""
         return tokens * self.prefill_s_per_token(start + tokens / 2)
 
-    def decode_rate(self, answers: int, position: float) -> float:
+    def decode_step_s(self, answers: int, position: float) -> float:
         """Seconds per decode step of a batch of answers that each attend to ``position`` tokens."""
         return self.step_s + answers * (self.answer_s + self.answer_attended_s * position)
 
@@ -245,7 +245,7 @@ def _one_by_one(order: PrefixOrder, new: list[int], costs: Costs, grain: int, to
         computed = length - reused
         total.computed_tokens += computed
         total.prefill_s += costs.prefill_s(computed, reused)
-        total.decode_s += tokens * costs.decode_rate(1, length + tokens / 2)
+        total.decode_s += tokens * costs.decode_step_s(1, length + tokens / 2)
 
 
 class _BatchedPrompts:
@@ -298,7 +298,7 @@ class _BatchedPrompts:
         costs, answers = self._costs, len(self._tokens_in_progress)
         steps = min(self._new[index] - tokens for index, tokens in self._tokens_in_progress.items())
         used = self._used_cells() + steps * answers / 2
-        self._total.decode_s += steps * costs.decode_rate(answers, used)
+        self._total.decode_s += steps * costs.decode_step_s(answers, used)
         self._advance(steps)
 
     def _advance(self, tokens: int) -> None:
@@ -571,7 +571,7 @@ def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: boo
     for request in sorted(plan.trials, key=lambda candidate: len(candidate.token_ids)):
         length = len(request.token_ids)
         seconds -= costs.prefill_s(length, 0)
-        seconds -= _TRIAL_TOKENS * (costs.decode_rate(1, length) - (costs.step_s if requests else 0))
+        seconds -= _TRIAL_TOKENS * (costs.decode_step_s(1, length) - (costs.step_s if requests else 0))
         if seconds < 0:
             break
         requests.append(replace(request, max_new_tokens=min(_TRIAL_TOKENS, request.max_new_tokens)))

@@ -179,7 +179,7 @@ class Mrcr(Benchmark):
         return next(iter(task_score("ratio", rows, "ratio", 1)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Average the tasks overall and by length in characters. The averages are of lbx, official for all tasks only."""
+        """Average the tasks overall and by length in characters. The averages are those of lbx."""
         numbers = numbers_by_task(self.aggregate, tasks)
         parts = {("overall", "all"): "ratio"}
         if not averages_only:

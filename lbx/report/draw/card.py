@@ -90,10 +90,12 @@ def draw_card(card: Card) -> str:
     shown = card.sentences[:MOST_SENTENCES]
     parts = [_text(_EDGE, 52, svg.shorten(card.title, WIDTH - 2 * _EDGE, 30), "card-title")]
     most = _MOST_LINES // max(len(shown), 3)
-    blocks = [
-        next((lines for lines in map(_lines, versions) if len(lines) <= most), _lines(versions[-1]))
-        for versions in shown
-    ]
+    # All sentences have one form: the longest, or one of the brief ones.
+    is_brief = any(len(_lines(versions[0])) > most for versions in shown)
+    blocks = []
+    for versions in shown:
+        usable = versions[1:] if is_brief and len(versions) > 1 else versions
+        blocks.append(next((lines for lines in map(_lines, usable) if len(lines) <= most), _lines(usable[-1])))
     more = len(card.sentences) - len(shown)
     if more:
         blocks.append([[(f"and {format_count(more, 'benchmark')} more", "card-quiet")]])

@@ -31,7 +31,7 @@ def format_size(count: int | None) -> str:
         if value < 1024:
             return f"{value:.0f} {unit}"
         value /= 1024
-    return f"{value:.1f} GiB"
+    return f"{value:,.1f} GiB"
 
 
 def format_count(count: int, singular: str, plural: str = "") -> str:

@@ -182,7 +182,7 @@ def test_what_cannot_be_compared_is_refused(hf: Path, gguf: Path, demo_gguf: Pat
         compared([text(20)], tmp_path, gguf, gguf)
     with pytest.raises(UsageError, match="more than the context window"):
         compared([text(3000, max_tokens=3000)], tmp_path, gguf, gguf)
-    scripted(tmp_path / "scripted", {})
+    scripted(tmp_path / "scripted", {"key": "answer"})
     card_path = tmp_path / "scripted" / "model.toml"
     with pytest.raises(BackendError, match="does not return logits within a text"):
         compare_by_depth([text(2000)], lambda: load(read_card(card_path)), [loads(gguf)], folder=tmp_path)

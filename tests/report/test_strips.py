@@ -141,7 +141,7 @@ def test_a_strip_of_long_names_has_all_lengths_on_80_columns(tmp_path: Path) -> 
 
 def test_a_strip_in_other_formats_has_intervals(mixed: Path) -> None:
     (sheet,) = sheets_of(mixed, in_text=False)
-    assert sheet.rows[1][1:5] == ["82.0 ± 3.2", "82.0 ± 3.2", "82.0 ± 3.2 (cut)", "50.00 (all alike) (few)"]
+    assert sheet.rows[1][1:5] == ["82.0 ± 3.2", "82.0 ± 3.2", "82.0 ± 3.2 (cut)", "50.0 (all alike) (few)"]
     assert "| answers | 40 | 40 | 40 | 4 |" in render.markdown(sheet)
     assert r"\scriptsize $\pm$ 3.2 (cut)" in "".join(render.latex_pieces([sheet]))
 

@@ -54,7 +54,7 @@ def sheet(view: Report, table: Table) -> Sheet:
     columns, rows = cells(view, table)
     missing_intervals = missing_interval_notes(table, [*view.columns, *(view.pivot or ())[1:]])
     notes = [*interval_notes(table), *missing_intervals, *(view.notes(table) if view.notes else ()), *unknown]
-    notes += [*_byte_notes(view, table), *_zero_notes(view, table)]
+    notes += [*byte_notes(view.columns, table), *_zero_notes(view, table)]
     if any(c.never_zero for c in view.columns) and not any(c.never_zero for c in columns):
         return Sheet(view.title, view.columns, [], notes)
     return Sheet(view.title, columns, rows, notes)
@@ -90,10 +90,10 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
     return notes
 
 
-def _byte_notes(view: Report, table: Table) -> list[str]:
+def byte_notes(columns: Sequence[Column], table: Table) -> list[str]:
     """Explain the unit of shown tokens of runs without a tokenizer."""
     rows = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
-    in_columns = any("token" in column.name or "longest_prompt" in column.name for column in view.columns)
+    in_columns = any("token" in column.name or "longest_prompt" in column.name for column in columns)
     return [BYTES_NOTE] if rows and (in_columns or any(row.get("length_unit") == PROMPT_TOKENS for row in rows)) else []
 
 

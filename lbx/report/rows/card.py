@@ -62,7 +62,8 @@ def table(store: Store, query: ReportQuery) -> Table:
         if row["score"] is not None:
             tasks = scores[row["run_id"], row["benchmark"]]["done"]
             groups.setdefault((row["benchmark"], *tasks), []).append(row)
-    reaches = effective_context.table(store, query).dicts()
+    thresholds = ReportQuery(runs=query.runs, keep_share=query.keep_share, keep_score=query.keep_score)
+    reaches = effective_context.table(store, thresholds).dicts()
     lines = [
         who[group[0]["run_id"]]
         | {"benchmark": benchmark, "tasks": len(tasks), "task_names": ", ".join(tasks)}
@@ -304,6 +305,7 @@ CARD = Report(
     notes=_notes,
     empty=leaderboard.LEADERBOARD.empty,
     reads="coverage",
+    takes=("--keep-share", "--keep-score"),
     rows=table,
     draw=_draw_figures,
 )

@@ -113,8 +113,11 @@ class Bin(NamedTuple):
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the rows of the report once for each query, because the card shows the same rows. Raises UsageError."""
-    return store.compute_once(("effective context", repr(query)), lambda: _table(store, query))
+    """Build the rows of the report, once for runs only, because the card shows the same rows. Raises UsageError."""
+    if query.models or query.references:
+        return _table(store, query)
+    key = (query.keep_share, query.keep_score, *query.runs)
+    return store.compute_once(("effective context", *key), lambda: _table(store, query))
 
 
 def _table(store: Store, query: ReportQuery) -> Table:

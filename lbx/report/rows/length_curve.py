@@ -23,7 +23,7 @@ from lbx.report.draw.figures import (
 from lbx.report.format.digits import short_length
 from lbx.report.format.labels import Row
 from lbx.report.format.sheets import Sheet
-from lbx.report.format.table_cells import shade
+from lbx.report.format.table_cells import byte_notes, shade
 from lbx.report.report import COVERAGE, TASK, WHO, PagePlace, Report
 from lbx.results import Table
 from lbx.results.rows import PROMPT_TOKENS
@@ -78,7 +78,7 @@ def _sheets(table: Table, in_text: bool) -> list[Sheet]:
         ]
         made.append(Sheet(f"Score by length: {benchmark} (percent, by {unit})", columns, body))
     notes = [f"f: fewer than {FEWEST_ANSWERS} answers. --format markdown and csv have the intervals."]
-    return [*made[:-1], replace(made[-1], notes=notes)] if made else []
+    return [*made[:-1], replace(made[-1], notes=[*notes, *byte_notes((), table)])] if made else []
 
 
 def _cell(row: Row | None) -> str:

@@ -61,6 +61,18 @@ def rank_key(store: Store) -> Callable[[str | None, str | None], tuple[float, fl
     return key
 
 
+RANK_SQL = (
+    "list_position(?::VARCHAR[], benchmark || '/' || run_id) NULLS LAST, list_position(?::VARCHAR[], run_id) NULLS LAST"
+)
+"""The order of ``rank_key`` in SQL, with two parameters (``rank_parameters``)."""
+
+
+def rank_parameters(store: Store) -> tuple[list[str], list[str]]:
+    """Benchmarks with runs ("benchmark/run") in the order of rank, and runs in the order of the whole file."""
+    rows = read_ranked_scores(store).dicts()
+    return [f"{row['benchmark']}/{row['run_id']}" for row in rows], ranked_runs(store)
+
+
 def _ranks(store: Store) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
     """Ranks of runs by (run, benchmark), and in the whole file."""
     rows = read_ranked_scores(store).dicts()

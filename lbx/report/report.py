@@ -13,7 +13,7 @@ from lbx.report.format.labels import labels, with_labels
 from lbx.report.format.sheets import Sheet
 from lbx.report.format.table_cells import sheet, without_intervals
 from lbx.report.query import ALL, ReportQuery
-from lbx.report.ranks import in_rank_order
+from lbx.report.ranks import RANK_SQL, in_rank_order, rank_parameters
 from lbx.results import Store, Table
 from lbx.results.file.texts import require_texts
 from lbx.results.read.queries import export_report, export_rows
@@ -163,13 +163,15 @@ class Report:
             table = with_labels(store, table, among)
         return without_intervals(self, table) if query.without_intervals else table
 
-    def _query(self, runs: Sequence[str]) -> tuple[str, list[object]]:
+    def _query(self, runs: Sequence[str], ranked: Sequence[object] = ()) -> tuple[str, list[object]]:
+        """Query of the rows, in which ``ranked`` is the order of runs (``rank_parameters``), or () for any order."""
         condition = ""
         if runs:
             placeholders = ", ".join("?" for _ in runs)
             condition = " WHERE " + " AND ".join(f"{column} IN ({placeholders})" for column in self.run_columns)
         rows = self.sql or f"SELECT * FROM {self.name}"  # noqa: S608 (our own names)
-        return f"{rows}{condition} ORDER BY {self.order.replace(_RANK, _NAMES)}", [*runs] * len(self.run_columns)
+        order = self.order.replace(_RANK, f"{RANK_SQL}, {_NAMES}" if ranked else _NAMES)
+        return f"{rows}{condition} ORDER BY {order}", [*[*runs] * len(self.run_columns), *ranked]
 
     def sheets(self, table: Table, further_notes: Sequence[str] = (), *, in_text: bool = False) -> Sequence[Sheet]:
         """Format rows as tables for readers.
@@ -187,7 +189,7 @@ class Report:
         if self.rows:
             return export_rows(store, self.read(store, query), path)
         check_runs(store, query.runs)
-        sql, parameters = self._query(query.runs)
+        sql, parameters = self._query(query.runs, rank_parameters(store) if _RANK in self.order else ())
         runs = {str(run) for (run,) in store.query(f"SELECT DISTINCT run_id FROM ({sql})", parameters).rows}  # noqa: S608 (our own names)
         label_of = labels(row for run, row in runs_by_id(store).items() if run in runs)
         sql = f"SELECT v.*, map(?::VARCHAR[], ?::VARCHAR[])[run_id] AS label FROM ({sql}) v"  # noqa: S608 (our own names)

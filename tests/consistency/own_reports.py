@@ -182,16 +182,19 @@ def effective_context(made: Made, row: Row) -> Claims:
         return
     of_run = made[row["run_id"], row["benchmark"]]
     held: dict[str, list[Answer]] = {}
+    names = row["task_names"].split(", ")
     for task, rows in of_run.scored.items():
         for one in rows:
             tokens = one.row["original_tokens"] or 0
             unit, length = ("prompt tokens", tokens) if tokens else (one.sample.length_unit, one.sample.length)
             name = task.rpartition("_")[0] if row["benchmark"] in ("lveval", "graphwalks", "ruler") else task
             if length and unit == row["length_unit"] and 2 ** math.ceil(math.log2(length)) == row["length_up_to"]:
+                name = task if task in names else name
                 held.setdefault(name, []).append(one)
-    names = row["task_names"].split(", ")
-    tasks = {task: held[name] for task, name in ((_first(of_run, name), name) for name in names)}
-    yield from _of_rows(row, _mean_of(row["benchmark"], tasks))
+    tasks = {_first(of_run, name): held[name] for name in names if name in held}
+    # With one answer to a task there is no interval, and no way to tell whether answers share clusters.
+    unknown = () if row["low"] is not None else ("clusters", "cluster_by")
+    yield from (claim for claim in _of_rows(row, _mean_of(row["benchmark"], tasks)) if claim[0] not in unknown)
 
 
 def _first(of_run: Numbers, name: str) -> str:

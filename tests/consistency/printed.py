@@ -123,12 +123,17 @@ class _Tables(HTMLParser):
         self.grids: list[Grid] = []
         self._open: list[str] = []
         self._drawn = 0
+        self._same: list[list[str]] = []
+        """Heading and value of each column that the caption has, because all rows are alike in it."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "svg":
             self._drawn += 1
         if tag == "table":
             self.grids.append(Grid("", [], []))
+            self._same = []
+        elif dict(attrs).get("class") == "same":
+            self._same.append(["", ""])
         elif tag == "tr" and "tbody" in self._open:
             self.grids[-1].lines.append([])
         elif tag == "td":
@@ -141,6 +146,11 @@ class _Tables(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._drawn -= tag == "svg"
+        if tag == "table" and self._same:
+            grid = self.grids[-1]
+            grid.heads += [heading for heading, _ in self._same]
+            for line in grid.lines:
+                line += [value for _, value in self._same]
         while self._open and self._open.pop() != tag:
             pass
 
@@ -153,7 +163,12 @@ class _Tables(HTMLParser):
         elif "th" in self._open:
             grid.heads[-1] += data
         elif "caption" in self._open:
-            grid.title += data
+            if self._open.count("span") == 2:
+                self._same[-1][0] += data
+            elif "b" in self._open:
+                self._same[-1][1] += data
+            elif "span" not in self._open:
+                grid.title += "" if data == "; " else data.removesuffix(". In all rows: ")
 
 
 def from_html(text: str) -> list[Grid]:

@@ -17,6 +17,7 @@ from lbx.report.format import render
 from lbx.report.format.table_cells import sheet
 from lbx.report.format.terminal import lines
 from lbx.report.query import ReportQuery
+from lbx.report.report import Report
 from lbx.report.reports import REPORTS, read_report, reports_on_page, write_parquet
 from lbx.report.rows import paper as papers
 from lbx.report.rows.board import BOARDS
@@ -181,8 +182,21 @@ def on_page(text: str, tables: dict[str, Table]) -> Iterator[str]:
                 for benchmark in dict.fromkeys(row[at] for row in table.rows)
             }
         for caption, part in parts.items():
-            grid = grids.get(caption, [Grid(caption, [], [])])[0]
+            grid = _with_ordered_columns(grids.get(caption, [Grid(caption, [], [])])[0], view)
             yield from (f"page: {caption}: {why}" for why in misprints(view, part, grid))
+
+
+def _with_ordered_columns(grid: Grid, view: Report) -> Grid:
+    """The grid with the report's columns in their order, before those of a pivot."""
+    wanted = [column.heading for column in view.columns]
+    order = sorted(
+        range(len(grid.heads)),
+        key=lambda n: wanted.index(grid.heads[n]) if grid.heads[n] in wanted else len(wanted) + n,
+    )
+    if any(len(line) != len(grid.heads) for line in grid.lines):
+        return grid
+    bold = {(line, order.index(n)) for line, n in grid.bold}
+    return Grid(grid.title, [grid.heads[n] for n in order], [[line[n] for n in order] for line in grid.lines], bold)
 
 
 SOME_FAILED = MadeRun("a", "model", (0, 0, 0, 0, 7, 7, 7, 7, 7, 3, 7, 7, 7), iterations=4, counts=0)

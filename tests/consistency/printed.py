@@ -245,7 +245,8 @@ def _at_its_digits(text: str, value: float) -> bool:
 def misprints(view: Report, table: Table, grid: Grid) -> Iterator[str]:
     """What a printed table says otherwise than the rows."""
     rows = [row for row in table.dicts() if view.is_informative is None or view.is_informative(row)]
-    if not rows:
+    faults = {column.name for column in view.columns if column.never_zero}
+    if not rows or (faults and not faults & {column.name for column in shown_columns(view, rows, grid)}):
         yield from [f"{len(grid.lines)} lines of nothing"] if grid.lines else ()
     elif view.pivot is None:
         yield from _plain(view, rows, grid)

@@ -8,7 +8,6 @@ import io
 import random
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
@@ -51,14 +50,13 @@ def _printed(name: str, table: Table, page_text: str) -> dict[str, list[str]]:
     (text,) = from_text("\n".join(line.text for line in lines(sheet(view, table), ascii_only=True)))
     (markdown,) = from_markdown(render.markdown(sheet(view, table)))
     rows = list(csv.DictReader(io.StringIO("".join(render.csv_pieces(table.columns, table.rows)))))
-    # On the page a table a benchmark, without the column of the benchmark.
+    # On the page a table a benchmark; columns that are alike in all rows are in the caption.
     title = view.title.split(" (")[0]
     grids = {grid.title: grid for grid in from_html(page_text)}
-    parts = replace(view, columns=[column for column in view.columns if column.name != "benchmark"])
-    of_benchmark = [column.name for column in sheet(parts, table).columns].index("score")
     on_page = {
-        benchmark: iter([line[of_benchmark] for line in grids[f"{title}: {benchmark}"].lines])
+        benchmark: iter([line[grid.heads.index("score")] for line in grid.lines])
         for benchmark in dict.fromkeys(row["benchmark"] for row in table.dicts())
+        if (grid := grids[f"{title}: {benchmark}"])
     }
     return {
         "terminal": [line[at] for line in text.lines],

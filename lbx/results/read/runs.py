@@ -71,7 +71,9 @@ def only_run(store: Store, *, judges: bool = False, option: str = "--run") -> st
     """
     names, kind = run_names(store, judges=judges), "judges" if judges else "runs"
     if not names:
-        raise UsageError(f"{store.path} has no {kind}.", fix=f"`lbx {'judge' if judges else 'run'}` adds one.")
+        raise UsageError(
+            f"{store.path} has no {kind}.", fix="`lbx judge` adds one." if judges else "`lbx run` adds one."
+        )
     if len(names) > 1:
         raise UsageError(f"{store.path} contains several {kind}.", fix=f"Pass one with {option}: {', '.join(names)}.")
     return names[0]

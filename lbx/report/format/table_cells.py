@@ -92,9 +92,11 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
 
 def byte_notes(columns: Sequence[Column], table: Table) -> list[str]:
     """Explain the unit of shown tokens of runs without a tokenizer."""
-    rows = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
+    scripted = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
     in_columns = any("token" in column.name or "longest_prompt" in column.name for column in columns)
-    return [BYTES_NOTE] if rows and (in_columns or any(row.get("length_unit") == PROMPT_TOKENS for row in rows)) else []
+    if any(in_columns or row.get("length_unit") == PROMPT_TOKENS for row in scripted):
+        return [BYTES_NOTE]
+    return []
 
 
 def _zero_notes(view: Report, table: Table) -> list[str]:

@@ -236,7 +236,7 @@ def facts(row: Row) -> list[str]:
 
 def _notes(table: Table) -> list[str]:
     rows = table.dicts()
-    return [*(plain_text(words) for _, words in sentences(rows)), f"{'; '.join(facts(rows[0]))}."]
+    return [*(plain_text(words) for _, words in sentences(rows)), f"Source: {'; '.join(facts(rows[0]))}."]
 
 
 def first_rows(rows: Sequence[Row]) -> list[Row]:

@@ -60,7 +60,7 @@ def test_a_sentence_says_who_leads_and_who_may_be_as_good(tmp_path: Path) -> Non
         r"one comes first on longbench with 80\.0 \[.+\]; two \(78\.0\), three \(76\.0\) and 2 more may be as good\.",
         texts[1],
     )
-    assert said[-1].startswith("310 answers to 62 questions") and said[-1].endswith("not attested.")
+    assert said[-1].startswith("Source: 310 answers to 62 questions") and said[-1].endswith("not attested.")
 
 
 def test_it_says_to_which_length_the_leader_works(tmp_path: Path) -> None:

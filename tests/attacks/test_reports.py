@@ -53,7 +53,7 @@ def test_a_page_runs_and_fetches_nothing(linked: Path) -> None:
     for tag in ("style", "script"):
         (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
         sums.append(f"{tag}-src 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'")
-    assert policies == [f"default-src 'none'; {'; '.join(sums)}; base-uri 'none'; form-action 'none'"]
+    assert policies == [f"default-src 'none'; {'; '.join(sums)}; img-src blob:; base-uri 'none'; form-action 'none'"]
     assert page.index("Content-Security-Policy") < page.index("<title>") < page.index("evil.example")
 
 

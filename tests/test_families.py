@@ -22,10 +22,12 @@ ALLOWED = {
     "engine/template_process.py": "jinja2's drop_needle",
     "report/reports.py": NEEDLES,
     "report/rows/needles.py": NEEDLES,
+    "report/page/run_sections.py": NEEDLES,
     "opinions/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",
     "running/parity.py": "a needle's document as the text that two models read",
     "options/run_spec.py": "the options of a run: their help",
     "options/asking.py": "the options of a run: their help",
+    "options/task_selection.py": "names that --tasks takes, as examples",
     "options/common.py": "the options of commands: their help",
 }
 ROOT = Path(lbx.__file__).parent

@@ -163,15 +163,15 @@ class Report:
             table = with_labels(store, table, among)
         return without_intervals(self, table) if query.without_intervals else table
 
-    def _query(self, runs: Sequence[str], ranked: Sequence[object] = ()) -> tuple[str, list[object]]:
-        """Query of the rows, in which ``ranked`` is the order of runs (``rank_parameters``), or () for any order."""
+    def _query(self, runs: Sequence[str], rank_lists: Sequence[object] = ()) -> tuple[str, list[object]]:
+        """Query of the rows. ``rank_lists`` are the order of runs (``rank_parameters``), or () for any order."""
         condition = ""
         if runs:
             placeholders = ", ".join("?" for _ in runs)
             condition = " WHERE " + " AND ".join(f"{column} IN ({placeholders})" for column in self.run_columns)
         rows = self.sql or f"SELECT * FROM {self.name}"  # noqa: S608 (our own names)
-        order = self.order.replace(_RANK, f"{RANK_SQL}, {_NAMES}" if ranked else _NAMES)
-        return f"{rows}{condition} ORDER BY {order}", [*[*runs] * len(self.run_columns), *ranked]
+        order = self.order.replace(_RANK, f"{RANK_SQL}, {_NAMES}" if rank_lists else _NAMES)
+        return f"{rows}{condition} ORDER BY {order}", [*[*runs] * len(self.run_columns), *rank_lists]
 
     def sheets(self, table: Table, further_notes: Sequence[str] = (), *, in_text: bool = False) -> Sequence[Sheet]:
         """Format rows as tables for readers.

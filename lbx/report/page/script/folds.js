@@ -10,7 +10,7 @@ function fill(fold) {
   for (const setUp of setUps) setUp(part);
 }
 
-// Return the part of the page with a name, such as a table "cost/cost-longbench"; names begin with the section's.
+// Return the part of the page with a name, such as a table "cost/cost-benchmark"; names begin with the section's.
 function partOf(name) {
   const section = folds.find((each) => name.startsWith(each.name + "/"));
   if (section) fill(section.fold);

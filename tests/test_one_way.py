@@ -55,7 +55,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "open": "a file of arrays in the folder that the command has made",
         "load": "an array in it",
         "save": "the same",
-    },  # fmt: skip
+    },
     "running/parity.py": {"load": "an array in the folder that the command has made", "save": "the same"},
     "report/draw/figures.py": {"read_text": "the style sheet of the package"},
     "report/page/page.py": {"read_text": "a file of the package"},

@@ -16,6 +16,7 @@ from lbx.base.units import format_count
 from lbx.base.version import __version__
 from lbx.report.draw.card import MOST_MODELS, Card, ModelLine, Sentence, Span, draw_card, plain_text
 from lbx.report.draw.figures import Figure, FigureSource, point_of_row
+from lbx.report.draw.svg import is_finite
 from lbx.report.format.digits import short_length
 from lbx.report.format.labels import Row, labels
 from lbx.report.query import ReportQuery
@@ -59,7 +60,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     facts["attestation"] = query.attestation or None
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in leaderboard.table(store, query).dicts():
-        if row["score"] is not None:
+        if is_finite(row["score"]):
             tasks = scores[row["run_id"], row["benchmark"]]["done"]
             groups.setdefault((row["benchmark"], *tasks), []).append(row)
     thresholds = ReportQuery(runs=query.runs, keep_share=query.keep_share, keep_score=query.keep_score)
@@ -263,7 +264,7 @@ def _card_svg(source: FigureSource, rows: Sequence[Row]) -> str:
     models = [
         row
         for row in source.rows("leaderboard")
-        if (row["benchmark"], row["tasks"]) == (first, first_row["tasks"]) and row["score"] is not None
+        if (row["benchmark"], row["tasks"]) == (first, first_row["tasks"]) and is_finite(row["score"])
     ]
     lengths = source.rows("effective_context")
     lines = [_model_line(source, row, select_curve(lengths, row["run_id"], first)[1]) for row in models[:MOST_MODELS]]
@@ -273,7 +274,7 @@ def _card_svg(source: FigureSource, rows: Sequence[Row]) -> str:
 
 
 def _model_line(source: FigureSource, row: Row, curve: Sequence[Row]) -> ModelLine:
-    known = [point for point in curve if point["score"] is not None]
+    known = [point for point in curve if is_finite(point["score"])]
     effective = curve[0]["effective"] if curve else None
     kept = sum(effective is not None and point["length_up_to"] <= effective for point in known)
     reach = "" if not curve else "–" if effective is None else short_length(effective)

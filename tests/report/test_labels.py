@@ -155,7 +155,7 @@ def test_the_page_and_the_first_screen_have_it(path: Path) -> None:
     bare = [cell for cell in cells if cell in CALLED]
     assert len(bare) == len(CALLED), "the section of the runs has their names, once each"
     screen = Lbx()("report", path).stdout
-    assert "M (temperature 0.2)" in screen and "M (dddd4444)" in screen
+    assert "M (cot)" in screen and "M (dddd4444)" in screen
 
 
 @pytest.mark.parametrize("rows", [

@@ -275,7 +275,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_download(
     bundle: Make, hub: HubServer, faults: Faults
 ) -> None:
     faults.sizes = {"big.jsonl": 1 << 60}
-    with pytest.raises(UsageError, match=r"too small: 1073741824\.\d GiB must be downloaded"):
+    with pytest.raises(UsageError, match=r"too small: 1,073,741,824\.0 GiB must be downloaded"):
         bundle()
     assert not [path for _, path, _ in hub.log if "/resolve/" in path]
 

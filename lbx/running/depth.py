@@ -296,12 +296,11 @@ class _Distributions(NamedTuple):
     def load(cls, file: Any) -> _Distributions:
         return cls(*(np.load(file, allow_pickle=False) for _ in cls._fields))
 
-    def divergences(self, logits: Logits) -> NDArray[np.float64]:
+    def divergences(self, logits: Logits, normaliser: NDArray[np.float64]) -> NDArray[np.float64]:
         """Kullback-Leibler divergence of a candidate's logits from these distributions, in nats, by position.
 
         The tokens that are not stored count as one, so the divergence is too small by at most their share of it.
         """
-        normaliser = _softmax(logits)[1]
         rows = np.repeat(np.arange(len(self.counts)), self.counts)
         own = self.log_probs.astype(np.float64)
         mass, is_known = np.exp(own), self.ids < logits.shape[1]  # another model's padded vocabulary may be shorter
@@ -366,14 +365,15 @@ def _compare_candidate(
             for start, logits, elapsed in _read_text(candidate, tokens, chunk):
                 seconds += elapsed
                 reference = _Distributions.load(file)
-                divergences = reference.divergences(logits)
+                normaliser = _softmax(logits)[1]
+                divergences = reference.divergences(logits, normaliser)
                 errors.append(np.abs(reference.whole_divergences(logits) - divergences[reference.audit_indices]))
                 passes.append(
                     _Positions(
                         divergences,
                         logits.argmax(axis=1) == reference.top,
                         reference.next_log_probs,
-                        _next_log_probs(logits, _softmax(logits)[1], tokens, start),
+                        _next_log_probs(logits, normaliser, tokens, start),
                     )
                 )
                 done += len(logits)

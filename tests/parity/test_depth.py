@@ -11,7 +11,7 @@ import pytest
 
 from lbx.backends import Backend, load, read_card
 from lbx.base.errors import BackendError, UsageError
-from lbx.running import depth
+from lbx.running import depth, distributions
 from lbx.running.depth import Depth, DepthText, compare_by_depth, summarise_by_bin
 from tests.parity.test_measuring import F32, card
 from tests.running.engine_parts import scripted
@@ -101,7 +101,7 @@ def test_the_numbers_are_those_of_a_plain_loop(tiny: Path, hf: Path, noisy: Path
             assert got.same_top == pytest.approx(same[part].mean(), abs=2 / got.positions)
             for logits, mean in ((first, got.log_prob_reference), (second, got.log_prob)):
                 assert mean == pytest.approx(log_probs(logits)[at, tokens[1:]][part].mean(), abs=1e-5)
-    assert candidate.audited_positions == 2 * -(-1500 // depth.AUDIT_STEP)
+    assert candidate.audited_positions == 2 * -(-1500 // distributions.AUDIT_STEP)
     backend.close()
     assert candidate.max_kl_error < 1e-4
 
@@ -161,17 +161,17 @@ def test_rarely_likely_tokens_are_stored_as_one() -> None:
     logits = (-3.0 * np.log1p(np.arange(50_000)) + rng.normal(size=(256, 50_000))).astype(np.float32)
     other = (logits + rng.normal(scale=0.3, size=logits.shape)).astype(np.float32)
     tokens = [0] * 257
-    stored = depth._Distributions.of_logits(logits, tokens, 0)
-    assert (stored.rest_mass <= depth.REST_MASS).all() and stored.rest_mass.max() > 0
+    stored = distributions.Distributions.of_logits(logits, tokens, 0)
+    assert (stored.rest_mass <= distributions.REST_MASS).all() and stored.rest_mass.max() > 0
     assert stored.counts.mean() < 5_000
     exact = divergences(logits.astype(float), other.astype(float))
-    got = stored.divergences(other, depth._softmax(other)[1])
+    got = stored.divergences(other, distributions.softmax(other)[1])
     assert np.abs(got - exact).max() < 1e-4
-    assert stored.whole_divergences(other) == pytest.approx(exact[:: depth.AUDIT_STEP], abs=1e-6)
-    flat = depth._Distributions.of_logits(np.zeros((2, 50_000), np.float32), [0, 1, 2], 0)
+    assert stored.whole_divergences(other) == pytest.approx(exact[:: distributions.AUDIT_STEP], abs=1e-6)
+    flat = distributions.Distributions.of_logits(np.zeros((2, 50_000), np.float32), [0, 1, 2], 0)
     assert flat.counts.tolist() == [50_000, 50_000] and not flat.rest_mass.any()
     longer = np.concatenate([other, np.full((256, 64), -50, np.float32)], axis=1)
-    padded = stored.divergences(longer, depth._softmax(longer)[1])
+    padded = stored.divergences(longer, distributions.softmax(longer)[1])
     assert padded == pytest.approx(got, abs=1e-6)
 
 

@@ -30,6 +30,7 @@ _OBJECTS = (
     "report.rows.truncation:TRUNCATION",
     "report.rows.truncation_effect:TRUNCATION_EFFECT",
     "report.rows.effective_context:EFFECTIVE_CONTEXT",
+    "report.rows.suites:SUITES",
     "report.rows.needles:NEEDLES",
     "report.rows.cost:COST",
     "report.rows.failures:FAILURES",

@@ -11,7 +11,7 @@ import pytest
 
 from lbx.backends import Backend, load, read_card
 from lbx.base.errors import BackendError, UsageError
-from lbx.running import depth, distributions
+from lbx.running import distributions
 from lbx.running.depth import Depth, DepthText, compare_by_depth, summarise_by_bin
 from tests.parity.test_measuring import F32, card
 from tests.running.engine_parts import scripted

@@ -176,42 +176,74 @@ def _published_lines(model: PublishedModel, keep: float, at_least: float | None)
         }  # fmt: skip
 
 
-def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
+class LengthGrid(NamedTuple):
+    """Answers of a run to the tasks of a benchmark that have samples at all of these lengths.
+
+    Attributes:
+        tasks: Names of the tasks, without their lengths.
+        left_out: Names of the other tasks.
+        lengths: Lengths with enough samples to be compared.
+        fewest: Smallest number of samples of a task at each length.
+        rows: {length: {task: answers}}.
+    """
+
+    unit: str
+    tasks: Sequence[str]
+    left_out: Sequence[str]
+    lengths: Sequence[int]
+    fewest: Mapping[int, int]
+    rows: Mapping[int, Mapping[str, ScoredRows]]
+
+    def doubt(self, length: int) -> str | None:
+        """Reason to doubt the score at a length: "cut" prompts, "few" samples, or None."""
+        if _unread_reason(length, [*self.rows[length].values()]) not in ("", _UNKNOWN_CUT):
+            return "cut"
+        return "few" if self.fewest[length] < FEWEST_OF_TASK else None
+
+
+def length_grids(benchmark: str, tasks: RowsByTask) -> Iterator[LengthGrid]:
+    """Yield the grid of each unit of length. A grid has no tasks if all tasks have other lengths, or only one."""
     family = find_benchmark(benchmark)
     by_name = {_task_name(family, task): task for task in reversed(list(tasks))}
-    rule = _rule(keep, at_least)
     for unit, binned in _by_length(family, tasks).items():
         counts = {task: {up_to: _sample_count(rows) for up_to, rows in bins.items()} for task, bins in binned.items()}
-        lengths, common_tasks = choose_lengths(counts)
-        common_tasks = common_tasks or choose_lengths(counts, 1, 1)[1]
+        lengths, names = choose_lengths(counts)
+        names = names or choose_lengths(counts, 1, 1)[1]
+        common = sorted(set.intersection(*({*counts[name]} for name in names))) if names else []
+        yield LengthGrid(
+            unit,
+            names,
+            [task for task in binned if task not in names],
+            lengths,
+            {up_to: min(counts[name][up_to] for name in names) for up_to in common},
+            {up_to: {by_name[name]: binned[name][up_to] for name in names} for up_to in common},
+        )
+
+
+def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
+    family = find_benchmark(benchmark)
+    rule = _rule(keep, at_least)
+    for grid in length_grids(benchmark, tasks):
         line: dict[str, Any] = {
-            "length_unit": unit,
-            "tasks": len(common_tasks),
-            "task_names": ", ".join(common_tasks) or None,
-            "left_out": ", ".join(task for task in binned if task not in common_tasks) or None,
+            "length_unit": grid.unit,
+            "tasks": len(grid.tasks),
+            "task_names": ", ".join(grid.tasks) or None,
+            "left_out": ", ".join(grid.left_out) or None,
             "rule": rule,
         }
-        if not common_tasks:
+        if not grid.tasks:
             yield line | {"works_to": "only one length"}
             continue
-        parts = {
-            up_to: [binned[name][up_to] for name in common_tasks]
-            for up_to in sorted(counts[common_tasks[0]])
-            if all(up_to in counts[name] for name in common_tasks)
-        }
-        fewest = {up_to: min(counts[name][up_to] for name in common_tasks) for up_to in parts}
         estimates = {
-            up_to: average(
-                [_estimate(benchmark, by_name[name], rows) for name, rows in zip(common_tasks, of_tasks, strict=True)]
-            )
-            for up_to, of_tasks in parts.items()
+            up_to: average([_estimate(benchmark, task, rows) for task, rows in parts.items()])
+            for up_to, parts in grid.rows.items()
         }
-        bins = list(_make_bins({up_to: estimates[up_to] for up_to in lengths}, keep, at_least))
+        bins = list(_make_bins({up_to: estimates[up_to] for up_to in grid.lengths}, keep, at_least))
         if bins:
-            floor = _floor(family, parts[lengths[0]])
+            floor = _floor(family, [*grid.rows[grid.lengths[0]].values()])
             bins = [
                 length_bin._replace(
-                    unread=_unread_reason(length_bin.up_to, parts[length_bin.up_to]),
+                    unread=_unread_reason(length_bin.up_to, [*grid.rows[length_bin.up_to].values()]),
                     guess_reason=_guess_reason(length_bin, *floor),
                 )
                 for length_bin in bins
@@ -219,17 +251,16 @@ def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | Non
             line |= _range(bins, rule)
             line["works_to"] = _works_to(line["effective"], bins)
         else:
-            line["works_to"] = _lacking_questions(fewest.values(), len(common_tasks))
+            line["works_to"] = _lacking_questions(grid.fewest.values(), len(grid.tasks))
         compared = {length_bin.up_to: length_bin for length_bin in bins}
         for up_to, estimate in estimates.items():
             if estimate is None:
                 continue
             score_interval = interval(estimate)
-            is_cut = _unread_reason(up_to, parts[up_to]) not in ("", _UNKNOWN_CUT)
             yield line | {
                 "length_up_to": up_to, "n": score_interval.n, "score": score_interval.value,
                 **score_interval_columns(score_interval, family, clustered=estimate.clustered),
-                "doubt": "cut" if is_cut else "few" if fewest[up_to] < FEWEST_OF_TASK else None,
+                "doubt": grid.doubt(up_to),
                 **(_comparison(compared[up_to], bins[0]) if up_to in compared else {"verdict": "not compared"}),
             }  # fmt: skip
 
@@ -547,7 +578,7 @@ def _sheets(table: Table, further_notes: Sequence[str], in_text: bool) -> list[S
             Column(str(length), short_length(length), "shade" if in_text else "percent", across=True)
             for length in strip.lengths
         ]
-        format_cell = _shaded_cell if in_text else _cell_with_interval
+        format_cell = shaded_cell if in_text else cell_with_interval
         body = [
             [
                 row.name,
@@ -569,7 +600,8 @@ def _sheets(table: Table, further_notes: Sequence[str], in_text: bool) -> list[S
     return [*made[:-1], replace(made[-1], notes=[*made[-1].notes, *notes])]
 
 
-def _shaded_cell(row: Row | None, effective: int | None) -> str:
+def shaded_cell(row: Row | None, effective: int | None = None) -> str:
+    """Format a score by length in text, with the first letter of the doubt, and a line at the end of the claim."""
     if row is None or row["score"] is None:
         return ""
     text = shade(row["score"])
@@ -578,8 +610,25 @@ def _shaded_cell(row: Row | None, effective: int | None) -> str:
     )
 
 
-def _cell_with_interval(row: Row | None, _: int | None) -> str:
+def cell_with_interval(row: Row | None, _: int | None = None) -> str:
+    """Format a score by length with the interval and the doubt."""
     return "" if row is None else cell_text(row, _SCORE) + (f" ({row['doubt']})" if row["doubt"] else "")
+
+
+def doubt_legend(rows: Sequence[Row], *, in_text: bool = False, signs: Mapping[str, str] | None = None) -> str:
+    """Explain the signs of doubtful scores, and of the end of the claim, in strips. Args: see ``notes_on_strips``."""
+    signs = signs or ({"few": "f", "cut": "c", "end": _END_OF_CLAIM} if in_text else {"few": "(few)", "cut": "(cut)"})
+    meanings = {
+        "few": f"fewer than {FEWEST_OF_TASK} answers to a task",
+        "cut": f"more than {100 * MOST_CUT:g}% of the prompts cut",
+        "end": "end of the lengths that the run works to",
+    }
+    present = {row["doubt"] for row in rows} | {"end" for row in rows if row.get("effective")}
+    by_sign: dict[str, list[str]] = {}
+    for name, sign in signs.items():
+        if name in present:
+            by_sign.setdefault(sign, []).append(meanings[name])
+    return "; ".join(f"{sign}: {' or '.join(words)}" for sign, words in by_sign.items())
 
 
 def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mapping[str, str] | None = None) -> list[str]:
@@ -589,18 +638,6 @@ def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mappin
         in_text: Whether the strips are text without intervals.
         signs: Appearances of "few", "cut" and "end" in the strips, if not those of text.
     """
-    signs = signs or ({"few": "f", "cut": "c", "end": _END_OF_CLAIM} if in_text else {"few": "(few)", "cut": "(cut)"})
-    meanings = {
-        "few": f"fewer than {FEWEST_OF_TASK} answers to a task",
-        "cut": f"more than {100 * MOST_CUT:g}% of the prompts cut",
-        "end": "end of the lengths that the run works to",
-    }
-    present = {row["doubt"] for row in rows} | {"end" for row in rows if row["effective"]}
-    by_sign: dict[str, list[str]] = {}
-    for name, sign in signs.items():
-        if name in present:
-            by_sign.setdefault(sign, []).append(meanings[name])
-    legend = "; ".join(f"{sign}: {' or '.join(words)}" for sign, words in by_sign.items())
     rules = dict.fromkeys(row["rule"] for row in rows)
     notes = [
         f"Works to: the longest length such that it and all shorter lengths score {rule}. Retained and lost depend on "
@@ -608,7 +645,7 @@ def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mappin
         f"{FEWEST_OF_TASK} samples at each of these lengths."
         for rule in rules
     ]
-    if legend:
+    if legend := doubt_legend(rows, in_text=in_text, signs=signs):
         notes.insert(0, f"{legend}.")
     if any(row["why"] for row in rows):
         notes.append(

@@ -1,0 +1,75 @@
+"""All benchmarks in one table, by length, and the areas under their curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lbx.report.query import ReportQuery
+from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows.suites import area
+from lbx.results import Store
+from lbx.statistics.estimates import Estimate, Stratum, interval
+from tests.report.made_answers import make
+from tests.report.test_effective_context import Lines, answers, spread
+
+
+def lines_of(path: Path) -> Lines:
+    with Store(path, read_only=True) as store:
+        return read_report(store, "suites", ReportQuery()).dicts()
+
+
+def estimate(*values: float, weight: float = 1.0, seed: str = "") -> Estimate:
+    names = [f"{seed}{at}" for at in range(len(values))]
+    return Estimate((Stratum(weight, names, names, np.array(values)),))  # type: ignore[arg-type]
+
+
+def test_an_area_weighs_lengths_by_their_distance_in_doublings() -> None:
+    heights = {8192: 0.9, 16384: 0.5, 65536: 0.3}
+    got = area({length: estimate(height, height, seed=str(length)) for length, height in heights.items()})
+    assert interval(got).value == pytest.approx(((0.9 + 0.5) / 2 * 1 + (0.5 + 0.3) / 2 * 2) / 3)
+    of_documents = {length: estimate(*spread(height, 40), seed=str(length)) for length, height in heights.items()}
+    ends = interval(area(of_documents))
+    assert ends.se == pytest.approx(
+        np.sqrt(sum((weight / 3) ** 2 * 0.1**2 / 39 for weight in (0.5, 1.5, 1.0))), rel=1e-9
+    )
+
+
+def test_lengths_below_8k_and_lengths_of_single_runs_are_outside_the_area(tmp_path: Path) -> None:
+    lengths = {4000: spread(0.9, 30), 8000: spread(0.8, 30), 16000: spread(0.6, 30), 32000: spread(0.2, 30)}
+    path = make(
+        tmp_path / "r.duckdb",
+        [*answers("qasper", lengths, run="wide"), *answers("qasper", {**lengths, 32000: []}, run="short")],
+    )
+    rows = {(row["run_id"], row["length_up_to"]): row for row in lines_of(path)}
+    assert {up_to for model, up_to in rows if model == "wide"} == {4096, 8192, 16384, 32768}
+    for name in ("wide", "short"):
+        row = rows[name, 8192]
+        assert (row["area_from"], row["area_to"], row["area"]) == (8192, 16384, pytest.approx(0.7))
+        assert row["area_low"] < 0.7 < row["area_high"]
+    with Store(path, read_only=True) as store:
+        table = read_report(store, "suites", ReportQuery())
+    (sheet,) = REPORTS["suites"].sheets(table)
+    headings = [column.heading for column in sheet.columns]
+    assert headings == ["model", *(f"longbench {at}" for at in ("4k", "8k", "16k", "32k", "area"))]
+    assert dict(zip(headings, next(row for row in sheet.rows if row[0] == "model short"), strict=True))[
+        "longbench 32k"
+    ] == ""  # fmt: skip
+
+
+def test_the_average_is_that_of_the_authors_over_the_tasks_with_all_lengths(tmp_path: Path) -> None:
+    # The paper averages tasks, however many samples they have.
+    path = make(
+        tmp_path / "r.duckdb",
+        [
+            *answers("qasper", {8000: spread(0.8, 30), 16000: spread(0.6, 30)}),
+            *answers("hotpotqa", {8000: spread(0.4, 60), 16000: spread(0.2, 10)}),
+            *answers("triviaqa", {8000: spread(0.1, 30)}),
+        ],
+    )
+    rows = {row["length_up_to"]: row for row in lines_of(path)}
+    assert rows[8192]["score"] == pytest.approx(0.6) and rows[16384]["score"] == pytest.approx(0.4)
+    assert {row["left_out"] for row in rows.values()} == {"triviaqa"}
+    assert rows[8192]["official"] is None  # of 2 of 21 tasks

@@ -16,6 +16,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "tests/benchmarks/test_any_family.py",
         "tests/benchmarks/test_data_files.py",
         "tests/benchmarks/test_graphwalks.py",
+        "tests/benchmarks/test_helmet.py",
         "tests/benchmarks/test_judging.py",
         "tests/benchmarks/test_leval.py",
         "tests/benchmarks/test_leval_prompts.py",

@@ -22,6 +22,7 @@ TASKS = {
     "leval": ("quality", "topic_retrieval_longchat", "sci_fi", "financial_qa", "gov_report_summ", "meeting_summ"),
     "mrcr": ("2needle", "8needle"),
     "graphwalks": ("bfs_128k", "parents_128k", "bfs_1m"),
+    "helmet": ("json_kv_8k", "kilt_nq_8k", "infbench_choice_16k", "narrativeqa_8k", "msmarco_rerank_8k"),
     "ruler": ("vt_4096", "cwe_4096", "qa_1_4096", "vt_8192"),
 }
 PARTS_SHARED = 3

@@ -101,6 +101,16 @@ def test_document_cuts_never_touch_the_question(rule: Truncation, kept: str) -> 
     assert read(request.token_ids) == f"«s»Read: {kept} Question?"
 
 
+def test_a_cut_that_counts_the_chat_template() -> None:
+    """As many tokens as the wrapped prompt has too many, and none of a character that the cut would split."""
+    asked = prompt("abcdefghijklmnopqrstuvwxyz", Truncation.DOCUMENT_END_ONCE, limits={400: 40})
+    wrapped = prompter(window=400, template="<u>{{ messages[0]['content'] }}</u><a>").request(KEY, asked, Sampling())
+    assert read(wrapped.token_ids).removeprefix("«s»") == "<u>Read: abcdefghijkl Question?</u><a>"
+    assert (wrapped.original_tokens, wrapped.tokens_cut) == (54, 14)
+    split = prompt("ab€€", Truncation.DOCUMENT_END_ONCE, limits={400: len("Read: ab Question?") + 3})
+    assert read(prompter(window=400).request(KEY, split, Sampling()).token_ids) == "«s»Read: ab Question?"
+
+
 def test_question_alone_too_long_is_refused() -> None:
     with pytest.raises(PromptError, match="never truncates the question"):
         prompter(max_prompt_tokens=10).request(KEY, prompt("abc" * 50, Truncation.DOCUMENT_END), Sampling())

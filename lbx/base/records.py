@@ -147,6 +147,8 @@ class Truncation(StrEnum):
     MIDDLE: keep int(limit/2) tokens of each end of the whole prompt (LongBench v1, LV-Eval).
     MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
     DOCUMENT_MIDDLE, DOCUMENT_END: cut the middle or the end of the document, never the question (custom benchmarks).
+    DOCUMENT_END_ONCE: cut as many tokens off the document's end as the whole prompt has too many, chat template
+        included. Only the window limits the result again (HELMET).
     WORDS_END: with a limit of n tokens, keep the document's first n words, then 250 fewer each time, until its
         tokens are within the limit and the whole prompt fits; the question is never cut (L-Eval).
     WORDS_START: keep the last words instead (L-Eval's codeU).
@@ -157,6 +159,7 @@ class Truncation(StrEnum):
     MIDDLE_FLOOR = "middle_floor"
     DOCUMENT_MIDDLE = "document_middle"
     DOCUMENT_END = "document_end"
+    DOCUMENT_END_ONCE = "document_end_once"
     WORDS_END = "words_end"
     WORDS_START = "words_start"
     REFUSE = "refuse"

@@ -10,6 +10,7 @@ from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.graphwalks import GraphWalks
+from lbx.benchmarks.helmet.benchmark import Helmet
 from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.benchmarks.leval import judge as official_judge
 from lbx.benchmarks.leval.benchmark import LEval
@@ -69,7 +70,7 @@ class _Benchmarks(Mapping[str, Benchmark]):
 
 
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
-    Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval(), Ruler(), Mrcr(), GraphWalks()
+    Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval(), Ruler(), Mrcr(), GraphWalks(), Helmet()
 )
 """{name: benchmark}. Families are registered only here."""
 

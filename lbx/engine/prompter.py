@@ -196,7 +196,8 @@ class Prompter:
             limit = _Limit(tokens, source, "Use a larger context window, or set --max-prompt-tokens.")
         else:
             around = self._template is not None or prompt.system or prompt.turns
-            limit = _Limit(budget.prompt_tokens - (self._read_tokens(prompt, "") if prompt.chat and around else 0))
+            is_separate = prompt.chat and around and prompt.truncation is not Truncation.DOCUMENT_END_ONCE
+            limit = _Limit(budget.prompt_tokens - (self._read_tokens(prompt, "") if is_separate else 0))
         cut = _CutText(prompt.text, original_tokens=0)
         for _ in range(_MAX_CUTS):
             cut = self._truncate(prompt, limit, budget)
@@ -231,8 +232,11 @@ class Prompter:
         ids = self._encode(prompt.text, special=prompt.reads_control_tokens and not prompt.chat)
         if prompt.truncation in (Truncation.WORDS_END, Truncation.WORDS_START):
             return self._cut_words(prompt, limit, budget, ids)
-        if len(ids) <= limit.tokens:
-            return _CutText(prompt.text, len(ids), ids=tuple(ids))
+        total = len(ids)
+        if prompt.truncation is Truncation.DOCUMENT_END_ONCE and prompt.chat and self._template is not None:
+            total = self._read_tokens(prompt, prompt.text)
+        if total <= limit.tokens:
+            return _CutText(prompt.text, total, ids=tuple(ids))
         if prompt.truncation is Truncation.REFUSE:
             turns = self._turn_tokens(prompt)
             reason, remedy = limit.explain(len(ids) + turns, budget)
@@ -248,7 +252,7 @@ class Prompter:
             )
         if prompt.truncation in (Truncation.MIDDLE, Truncation.MIDDLE_FLOOR):
             return self._cut_middle(ids, limit.tokens, prompt.truncation)
-        return self._cut_document(prompt, limit, budget, len(ids))
+        return self._cut_document(prompt, limit, budget, total)
 
     def _check_not_empty(self, key: SampleKey, cut: _CutText, limit: _Limit, budget: _Budget) -> None:
         if cut.text.strip():
@@ -277,7 +281,8 @@ class Prompter:
     def _cut_document(self, prompt: Prompt, limit: _Limit, budget: _Budget, original: int) -> _CutText:
         document = self._tokenizer.encode(prompt.document, special=False)
         keep = len(document) - (original - limit.tokens)
-        if keep <= 0:
+        is_once = prompt.truncation is Truncation.DOCUMENT_END_ONCE
+        if keep < (-len(self._tokenizer.prefix_ids) if is_once else 1):
             question = original - len(document)
             reason, remedy = limit.explain(question + 1, budget)
             raise EmptyPromptError(
@@ -285,9 +290,14 @@ class Prompter:
                 f"lbx never truncates the question: {reason}.",
                 fix=remedy,
             )
-        first = keep if prompt.truncation is Truncation.DOCUMENT_END else keep // 2
+        keep = max(keep, 0)
+        first = keep // 2 if prompt.truncation is Truncation.DOCUMENT_MIDDLE else keep
         head, tail = document[:first], document[len(document) - (keep - first) :]
         start, end = (self._tokenizer.decode(part) if part else "" for part in (head, tail))
+        if is_once:
+            # The authors cut the text where the first removed token begins, within no character.
+            pairs = zip(start, prompt.document, strict=False)
+            start = start[: next((at for at, (kept, own) in enumerate(pairs) if kept != own), len(start))]
         text = prompt.before + start + end + prompt.after
         return _CutText(text, original, removed_tokens=original - limit.tokens, cut_at=len(prompt.before + start))
 

@@ -21,6 +21,7 @@ from lbx.base.errors import BundleError, NoDataError
 from lbx.base.records import Sample, Score
 from lbx.benchmarks import graphwalks, lveval, mrcr
 from lbx.benchmarks.base.data_files import DataRow
+from lbx.benchmarks.helmet.tasks import dataset_of as helmet_dataset
 from lbx.benchmarks.leval import tasks as leval
 from lbx.benchmarks.longbench import tasks as longbench
 from lbx.benchmarks.longbench.benchmark import make_sample
@@ -293,6 +294,8 @@ def metrics_of(family: str, task: str) -> tuple[str, ...]:
             return mrcr.METRICS
         case "graphwalks":
             return graphwalks.METRICS
+        case "helmet":
+            return helmet_dataset(task).metrics
         case "ruler":
             return ruler_metrics(task)
         case _:

@@ -46,6 +46,12 @@ _LVEVAL = (
 _MRCR = tuple(("mrcr", task) for task in ("2needle", "4needle", "8needle"))
 _GRAPHWALKS = tuple(("graphwalks", task) for task in ("bfs_128k", "parents_128k", "bfs_1m", "parents_1m"))
 
+_HELMET = tuple(
+    ("helmet", f"{name}_{length}")
+    for name in ("json_kv", "ruler_niah_mv", "kilt_nq", "icl_nlu", "infbench_qa", "narrativeqa", "multi_lexsum")
+    for length in ("8k", "128k")
+)
+
 _RULER = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
     "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
@@ -82,6 +88,9 @@ OUTPUTS: Mapping[Task, Sequence[str]] = {
        for language in ("en", "zh")},
     **dict.fromkeys(_MRCR, ("x1the red cat", "x1the cat", "the red cat", "x1", "")),
     **dict.fromkeys(_GRAPHWALKS, ("Final Answer: [aa, bb]", "Final Answer: [aa]", "Final Answer: [cc]", "aa", "")),
+    **dict.fromkeys(_HELMET, ("the red cat", "a red cat sat", "red", "dog", "")),
+    ("helmet", "msmarco_rerank_8k"): ("3 > 1 > 2", "1 > 3", "2 > 4", "4", ""),
+    ("helmet", "alce_asqa_8k"): ("A red cat [1].", "red cat", "red", "dog", ""),
     **{("ruler", f"{task}_{length}"): ("12 77", "77", "12", "\x005", "") for length in _RULER_LENGTHS
        for task in _RULER},
     ("mine", "t"): _ENGLISH,
@@ -108,6 +117,8 @@ SETS: Mapping[str, Sequence[Task]] = {
         "needle": ("needle", ("single_en", "single_zh", "multikey_en")),
         "MRCR": ("mrcr", ("2needle", "4needle", "8needle")),
         "GraphWalks, some": ("graphwalks", ("bfs_128k", "parents_128k", "bfs_1m")),
+        "HELMET, some": ("helmet", ("json_kv_8k", "kilt_nq_8k", "kilt_nq_128k", "infbench_qa_8k", "msmarco_rerank_8k")),
+        "HELMET, judged": ("helmet", ("narrativeqa_8k", "multi_lexsum_128k", "alce_asqa_8k", "icl_nlu_128k")),
         "RULER, some": ("ruler", ("vt_2048", "vt_4096", "qa_1_4096", "qa_2_8192", "qa_1_131072")),
         "RULER, a length": ("ruler", tuple(f"{task}_4096" for task in _RULER)),
         "own": ("mine", ("t", "u")),
@@ -148,6 +159,7 @@ def made_sample(task: Task, number: int, documents: int) -> Sample:
         "needle": {"depth": (0.0, 0.5)[number % 2], "needles": 1, "keys": ["k"]},
         "mrcr": {"prefix": "x1", "message_lengths": []},
         "graphwalks": {},
+        "helmet": {"labels": {"3": 2, "1": 1}, "golds": [["red cat"], ["dog"]]},
         "ruler": {},
         "mine": {"metrics": ["f1", "exact_match"] if name == "t" else ["exact_match", "f1"]},
     }  # fmt: skip

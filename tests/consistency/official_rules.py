@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lbx.benchmarks.helmet.tasks import DATASETS as HELMET_DATASETS
 from lbx.benchmarks.leval.tasks import KINDS
 from lbx.benchmarks.longbench.tasks import TASKS as LONGBENCH
 from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES as PRO_GROUPS
@@ -495,6 +496,42 @@ def _graphwalks_groups(tasks: Tasks) -> Groups:
     return found
 
 
+# HELMET
+
+_HELMET_LISTS = {
+    "Recall": ("json_kv", "ruler_niah_mk_2", "ruler_niah_mk_3", "ruler_niah_mv"),
+    "RAG": ("kilt_nq", "kilt_hotpotqa", "kilt_popqa", "kilt_triviaqa"),
+    "ICL": ("icl_trec_coarse", "icl_trec_fine", "icl_banking77", "icl_clinic150", "icl_nlu"),
+    "Cite": ("alce_asqa", "alce_qampari"),
+    "Re-rank": ("msmarco_rerank",),
+    "LongQA": ("infbench_qa", "infbench_choice"),
+}
+"""{category: its data sets with a score that needs no model}."""
+
+
+def _helmet(task: str, rows: Rows) -> list[Number]:
+    metrics = HELMET_DATASETS[task.rpartition("_")[0]].metrics
+    return [one for metric in metrics for one in mean(rows, metric, official=percent(10))]
+
+
+def _helmet_groups(tasks: Tasks) -> Groups:
+    heads = {task: made[0] for task, rows in tasks.items() if (made := _helmet(task, rows))}
+    found: Groups = {}
+    means = []
+    for length in ("8k", "16k", "32k", "64k", "128k"):
+        categories = []
+        for name, members in _HELMET_LISTS.items():
+            parts = [heads[f"{member}_{length}"] for member in members if f"{member}_{length}" in heads]
+            whole = len(parts) == len(members) and name not in ("Cite", "LongQA")
+            made = average(parts, whole=whole, digits=10)
+            found |= _named(name, length, made)
+            categories += made
+        made = average(categories, whole=False)
+        found |= _named("length", length, made)
+        means += made
+    return found | _named("overall", "all", average(means, whole=False))
+
+
 # RULER
 
 
@@ -576,6 +613,7 @@ _FAMILIES: Mapping[str, tuple[Callable[[str, Rows], list[Number]], Callable[[Tas
     "mrcr": (_mrcr, _mrcr_groups),
     "graphwalks": (_graphwalks, _graphwalks_groups),
     "ruler": (_ruler, _ruler_groups),
+    "helmet": (_helmet, _helmet_groups),
 }
 
 

@@ -223,6 +223,10 @@ def _board_keys(name: str, row: Row) -> Iterator[tuple[str, str | None, Key]]:
             every_one = ("group", run, "graphwalks", "length", level, "average")
             one = ("line", run, "graphwalks", f"{operation}_{level}", "")
             yield level, run, every_one if operation == "all" else one
+    elif name == "board_helmet":
+        category = "length" if row["category"] == "average" else row["category"]
+        for length in ("8k", "16k", "32k", "64k", "128k"):
+            yield length, run, ("group", run, "helmet", category, length, "average")
     elif name == "board_ruler":
         for length in ("4k", "8k", "16k", "32k", "64k", "128k"):
             yield length, run, ("group", run, "ruler", "length", length, "average")

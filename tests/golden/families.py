@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.golden import leval, longbench, longbench_pro, longbench_v2, lveval
+from tests.golden import helmet, leval, longbench, longbench_pro, longbench_v2, lveval
 from tests.golden.case import SOURCES, Case, read_from
 
 KINDS = ("records", "aggregates")
 
 FAMILIES: dict[str, dict[str, Callable[[], Iterator[Case]]]] = {
     module.__name__.rpartition(".")[2]: {"records": module.records, "aggregates": module.aggregates}
-    for module in (longbench, longbench_v2, longbench_pro, lveval, leval)
+    for module in (longbench, longbench_v2, longbench_pro, lveval, leval, helmet)
 }
+SHARED_ONLY = ("helmet",)
+"""Families whose golden records do not travel with the code."""
 
 Key = tuple[str, str, str, str, str]
 """("travels" or "shared", family, task, metric, "records" or "aggregates")"""
@@ -34,6 +36,7 @@ def all_cases() -> dict[Key, list[Case]]:
         for source, folder in SOURCES.items()
         if folder.is_dir()
         for family in FAMILIES
+        if source == "shared" or family not in SHARED_ONLY
         for kind in KINDS
         for (task, metric), found in cases(source, family, kind).items()
     }

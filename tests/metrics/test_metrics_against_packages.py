@@ -119,6 +119,18 @@ def test_edit_similarity_is_fuzzywuzzy_s(line: str, reference: str) -> None:
     assert longbench.edit_similarity(line, [reference]) == fuzz.ratio(line, reference) / 100
 
 
+@settings(max_examples=examples(300))
+@given(
+    st.lists(st.sampled_from(["cats", "running", "the", "red", "a", "\n", "", "b b"]), max_size=30),
+    st.lists(st.sampled_from(["cat", "runs", "the", "reds", "a", "\n", "", "b b"]), max_size=30),
+)
+def test_stemmed_rouge_is_the_package_s(prediction: list[str], reference: list[str]) -> None:
+    texts = " ".join(reference), " ".join(prediction)
+    official = RougeScorer(["rougeL", "rougeLsum"], use_stemmer=True).score(*texts)
+    wanted = [value for kind in ("rougeL", "rougeLsum") for value in (official[kind].fmeasure, official[kind].recall)]
+    assert list(rouge.stemmed_rouge(texts[1], [texts[0]])) == pytest.approx(wanted, abs=1e-12)
+
+
 @pytest.mark.parametrize("room", [rouge.MAX_BITS, 20])
 @given(x=st.lists(st.sampled_from("abc")), y=st.lists(st.sampled_from("abd")))
 def test_lcs_rows_are_the_table(room: int, x: list[str], y: list[str]) -> None:

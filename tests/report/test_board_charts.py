@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lbx.benchmarks.helmet.tasks import LENGTHS as HELMET_LENGTHS
 from lbx.benchmarks.longbench.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval import LEVELS
@@ -67,6 +68,9 @@ BOARD_ROWS: dict[str, Callable[[], list[Row]]] = {
     ],
     "board_mrcr": lambda: [row("M", 0, needles=name, **dict.fromkeys(LENGTHS, 77.7)) for name in ("all", "2needle")],
     "board_graphwalks": lambda: [row("M", 0, operation=name, **{"128k": 77.7, "1m": 5.0}) for name in ("all", "bfs")],
+    "board_helmet": lambda: [
+        row("M", 0, category=name, **dict.fromkeys(HELMET_LENGTHS, 77.7)) for name in ("average", "RAG")
+    ],
     "board_ruler": lambda: [row("M", 0, **dict.fromkeys(LABELS.values(), 77.7))],
 }  # fmt: skip
 TWO = (
@@ -77,6 +81,7 @@ TWO = (
     "board_lveval",
     "board_mrcr",
     "board_graphwalks",
+    "board_helmet",
 )
 """Boards with two charts here."""
 

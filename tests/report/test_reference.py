@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
+from lbx.benchmarks.helmet.tasks import CATEGORIES as HELMET_CATEGORIES
+from lbx.benchmarks.helmet.tasks import LENGTHS as HELMET_LENGTHS
 from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench_v2 import DOMAINS
 from lbx.benchmarks.registry import BENCHMARKS
@@ -160,8 +162,9 @@ def _lines(name: str) -> set[str]:
         },
         "longbench_pro": {"overall", *(f"{by} {name}" for by, names in CATEGORIES.items() for name in names)},
         "ruler": {"overall", *(f"length {label}" for label in LABELS.values())},
+        "helmet": {f"{name} {label}" for name in ("length", *HELMET_CATEGORIES) for label in HELMET_LENGTHS},
     }  # fmt: skip
-    metric = {"longbench_v2": "accuracy", "longbench_pro": "average", "ruler": "average"}.get(name)
+    metric = {"longbench_v2": "accuracy", "longbench_pro": "average", "ruler": "average", "helmet": "average"}.get(name)
     tries = {f"overall: {kind}@{n}" for kind in ("bon", "pass") for n in (1, 2, 3)}
     averages = {"closed: exact_match", "open: f1", "open: rouge1", "open: rouge2", "open: rougeL"}
     rouge = {f"{task}, {one}" for task in family.catalogue.names for one in ("rouge1", "rouge2", "rougeL")}
@@ -188,14 +191,15 @@ def test_the_figures_of_the_package() -> None:
         assert all(0 <= figure.value <= highest for line, figure in one.scores.items() if line != tokens), one
     names = [(one.benchmark, one.model) for one in found]
     assert Counter(benchmark for benchmark, _ in names) == {
-        "longbench": 15, "longbench_v2": 68, "longbench_pro": 80, "lveval": 11, "leval": 20, "ruler": 45
+        "longbench": 15, "longbench_v2": 68, "longbench_pro": 80, "lveval": 11, "leval": 20, "ruler": 45,
+        "helmet": 12,
     }  # fmt: skip
     assert len(set(names)) == len(names), "a model stands twice"
     assert {("longbench_v2", name) for name in ("Human", "Random", "Experts")} <= set(names)
     folder = ROOT / "lbx/benchmarks/published"
     readme = (folder / "README.md").read_text("utf-8")
     assert all(f"| {name}.csv |" in readme for name, _ in names)
-    assert sum(len(file.read_bytes()) for file in folder.glob("*.csv")) < 64_000
+    assert sum(len(file.read_bytes()) for file in folder.glob("*.csv")) < 72_000
 
 
 def test_the_packages_figures_are_those_that_were_copied(shared: Callable[[str], Path]) -> None:

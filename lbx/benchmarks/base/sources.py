@@ -169,8 +169,8 @@ def find_in_folder(
     return make_source(path) if path.is_file() else find_parquet(folder, config)
 
 
-def find_parquet(folder: Path, config: str) -> RowSource | None:
-    """Find the parquet shards of a configuration's only split, or None.
+def find_parquet(folder: Path, config: str, split: str = "") -> RowSource | None:
+    """Find the parquet shards of a configuration's split, by default of its only split, or None.
 
     The hub's branch ``refs/convert/parquet`` has CONFIG/SPLIT/0000.parquet. A dataset that was pushed to it as parquet
     has CONFIG/SPLIT-00000-of-00001.parquet, in a folder "data" for the configuration "default".
@@ -184,11 +184,14 @@ def find_parquet(folder: Path, config: str) -> RowSource | None:
             splits.setdefault(f"{subfolder}/{path.parent.name}", []).append(path)
         for path in sorted((folder / subfolder).glob("*.parquet")):
             splits.setdefault(f"{subfolder}/{path.name.partition('-')[0]}", []).append(path)
+    if split:
+        wanted = (f"{config}/{split}", f"{config}/partial-{split}")
+        splits = {name: paths for name, paths in splits.items() if name in wanted}
     if len(splits) > 1:
         raise damaged_file_error(str(folder), f"it has several splits, {', '.join(sorted(splits))}")
-    for split in splits:
-        if "/partial-" in split:
-            raise damaged_file_error(str(folder), f"{split} has only part of the rows")
+    for name in splits:
+        if "/partial-" in name:
+            raise damaged_file_error(str(folder), f"{name} has only part of the rows")
     return next((Parquet(tuple(paths)) for paths in splits.values()), None)
 
 

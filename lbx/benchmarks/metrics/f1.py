@@ -2,7 +2,7 @@
 
 Source: qa_f1_score and qa_f1_zh_score of
 https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e/LongBench/metrics.py ;
-L-Eval's f1 is the English one.
+L-Eval's f1 is the English one. HELMET adds ``YES_NO``, and exact and substring match of the same normalised texts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lbx.benchmarks.metrics import chinese
 
@@ -26,10 +26,35 @@ _CHINESE_PUNCTUATION = str.maketrans(
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
-def qa_f1(prediction: str, references: Sequence[str]) -> float:
-    """Best F1 over the references, of lower-case English words without punctuation and articles, or 0 without any."""
+YES_NO = frozenset({"yes", "no", "noanswer"})
+"""Normalised answers that SQuAD's and HotpotQA's F1 compare as a whole."""
+
+
+def qa_f1(prediction: str, references: Sequence[str], *, whole_answers: Collection[str] = ()) -> float:
+    """Best F1 over the references, of lower-case English words without punctuation and articles, or 0 without any.
+
+    Args:
+        whole_answers: normalised answers that score 0 unless answer and reference are equal.
+    """
     predicted = english_tokens(prediction)
-    return max((token_f1(predicted, english_tokens(reference)) for reference in references), default=0.0)
+    return max((_qa_f1(predicted, english_tokens(reference), whole_answers) for reference in references), default=0.0)
+
+
+def _qa_f1(answer: Sequence[str], reference: Sequence[str], whole_answers: Collection[str]) -> float:
+    is_whole = any(len(tokens) == 1 and tokens[0] in whole_answers for tokens in (answer, reference))
+    return 0.0 if is_whole and answer != reference else token_f1(answer, reference)
+
+
+def normalized_match(prediction: str, references: Sequence[str]) -> float:
+    """Score 1.0 if a reference and the prediction are equal without case, punctuation and articles ("A" is empty)."""
+    answer = english_tokens(prediction)
+    return float(any(english_tokens(reference) == answer for reference in references))
+
+
+def substring_match(prediction: str, references: Sequence[str]) -> float:
+    """Score 1.0 if the prediction contains a reference by characters ("art" in "party"), both normalised as above."""
+    answer = " ".join(english_tokens(prediction))
+    return float(any(" ".join(english_tokens(reference)) in answer for reference in references))
 
 
 def qa_f1_zh(prediction: str, references: Sequence[str]) -> float:

@@ -13,7 +13,8 @@ The package recurses once per step of the backtrace, and the official scripts tu
 sentence into a score of 0. Chinese has no "." to split at, so long Chinese answers score 0 officially. This code
 does not recurse: it counts the depth and returns both numbers.
 
-Second, ROUGE-1, ROUGE-2 and ROUGE-L of Google's ``rouge-score`` 0.1.2 without a stemmer, as L-Eval uses it.
+Second, Google's ``rouge-score`` 0.1.2: ROUGE-1, ROUGE-2 and ROUGE-L without a stemmer, as L-Eval uses it, and F and
+recall of ROUGE-L and ROUGE-Lsum with its stemmer, as HELMET does.
 
 The words are that package's own: runs of a-z and 0-9 of the lower-cased text. Repeated ones count: this is not the
 first ROUGE-L. The F of each is the package's ``fmeasure``, in 0..1; its arithmetic is done here,
@@ -35,8 +36,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from itertools import chain
 from math import isqrt
+from typing import Any, NamedTuple
 
 from rouge_score.tokenize import tokenize
 
@@ -272,24 +275,26 @@ class _Union:
 
     def _add(self, reference: _Sentence, candidate: _Sentence) -> None:
         matched, frames = _backtrace(reference.tokens, candidate)
-        self.tokens.update(matched)
+        self.tokens.update(candidate.tokens[at] for at in matched)
         self.deepest = max(self.deepest, frames)
 
 
-def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str], int]:
-    """Find the tokens of the longest common subsequence, and the recursion depth that the package would need.
+def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[int], int]:
+    """Find the longest common subsequence, and the recursion depth that the package would need.
+
+    Returns the subsequence as indices of the candidate's tokens, and the depth in frames.
 
     At a cell with differing tokens, "the cell above is larger than the cell to the left" is true exactly if the row
     steps up at that column: a row's bits are enough for the backtrace. A run of moves to the left ends at the highest
     bit that is a step or a match; rows without any match repeat the row above them, so that the path goes left once and
     then straight up through them.
     """
-    matched: list[str] = []
+    matched: list[int] = []
     i, j = len(reference), candidate.size
     while i and j and reference[i - 1] == candidate.tokens[j - 1]:  # an end in common needs no table
         i -= 1
         j -= 1
-        matched.append(reference[i])
+        matched.append(j)
     frames = 1 + len(matched)
     if not i or not j:
         return matched, frames
@@ -309,8 +314,8 @@ def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str
         frames += j - stop + bool(stop)
         j = stop
         if j and mask >> (j - 1) & 1:
-            matched.append(reference[row - 1])
             j -= 1
+            matched.append(j)
         if not j:
             return matched, frames
         i -= 1
@@ -338,6 +343,55 @@ def rouge(prediction: str, references: Sequence[str]) -> Rouge:
             max(best.rouge_l, f_measure(lcs_length(predicted, expected), len(predicted), len(expected))),
         )
     return best
+
+
+class StemmedRouge(NamedTuple):
+    """F and recall of ROUGE-L and of ROUGE-Lsum with the stemmer, each for the best reference."""
+
+    l_f: float
+    l_recall: float
+    lsum_f: float
+    lsum_recall: float
+
+
+def stemmed_rouge(prediction: str, references: Sequence[str]) -> StemmedRouge:
+    """Compute HELMET's scores of a prediction, which are 0 without references or tokens."""
+    scores = [(0.0, 0.0, 0.0, 0.0), *(_stemmed_scores(prediction, reference) for reference in references)]
+    return StemmedRouge(*map(max, zip(*scores, strict=True)))
+
+
+def _stemmed_scores(prediction: str, reference: str) -> tuple[float, float, float, float]:
+    predicted, expected = (
+        [tokenize(line, _stemmer()) for line in text.split("\n") if line] for text in (prediction, reference)
+    )
+    words, reference_words = (list(chain.from_iterable(lines)) for lines in (predicted, expected))
+    if not words or not reference_words:
+        return 0.0, 0.0, 0.0, 0.0
+    common = lcs_length(words, reference_words)
+    hits = _summary_hits(predicted, expected)
+    f_of_l, f_of_lsum = (f_measure(count, len(words), len(reference_words)) for count in (common, hits))
+    return f_of_l, common / len(reference_words), f_of_lsum, hits / len(reference_words)
+
+
+@cache
+def _stemmer() -> Any:
+    from nltk.stem.porter import PorterStemmer  # slow to import
+
+    return PorterStemmer()
+
+
+def _summary_hits(lines: Sequence[list[str]], reference_lines: Sequence[list[str]]) -> int:
+    """Count the words of the lines' common subsequences, united by line of the reference, each as often as in both."""
+    hits = 0
+    remaining = Counter(chain.from_iterable(lines)) & Counter(chain.from_iterable(reference_lines))
+    for line in reference_lines:
+        sentence = _Sentence(tuple(line))
+        # Arguments are exchanged: the package moves along the prediction where `_backtrace` does along the reference.
+        united = set[int]().union(*(_backtrace(other, sentence)[0] for other in lines))
+        for at in sorted(united):
+            hits += remaining[line[at]] > 0
+            remaining[line[at]] -= 1
+    return hits
 
 
 def _ngram_f(prediction_tokens: Sequence[str], reference_tokens: Sequence[str], n: int) -> float:

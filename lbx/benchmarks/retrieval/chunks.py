@@ -159,6 +159,11 @@ class ChunkTokenizer:
         self._counts |= {text: len(encoding) for text, encoding in zip(new, encoded, strict=True)}
         return [self._counts[text] for text in texts]
 
+    def token_ends(self, text: str) -> list[int]:
+        """Index in the text of the end of each token."""
+        encoding = self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False)
+        return [end for _, end in encoding.offsets]
+
     def split(self, text: str, size: int) -> list[str]:
         """Split a text into chunks of ``size`` tokens, like ``text_split`` in ``utils/retrieve.py`` of THUDM/LongCite.
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lbx.base.bundle_folder import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.errors import BundleError, NoDataError, UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.outputs import link_files, write_file
@@ -20,7 +20,10 @@ from lbx.bundle.making.file_plan import SourcePlan
 
 log = logging.getLogger("lbx")
 
-_READERS = {repository: family for family in BENCHMARKS.values() for repository in family.data.repositories}
+_READERS: dict[str, list[Benchmark]] = {}
+for _family in BENCHMARKS.values():
+    for _repository in _family.data.repositories:
+        _READERS.setdefault(_repository, []).append(_family)
 
 
 def unknown_datasets(plans: Sequence[SourcePlan]) -> list[str]:
@@ -31,7 +34,7 @@ def unknown_datasets(plans: Sequence[SourcePlan]) -> list[str]:
 def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFile | BaseFile]) -> None:
     """Read the first row of every task of the fetched datasets. Data from a base was checked when it was bundled.
 
-    Families with samples that depend on a model are skipped.
+    Families with samples that depend on a model are skipped, and families whose required file is missing.
 
     Args:
         contents: payload files by their path in the bag.
@@ -41,8 +44,10 @@ def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFi
     """
     by_family: dict[Benchmark, list[str]] = {}
     for name in _datasets(plans):
-        if name in _READERS and not needs_model(_READERS[name]):
-            by_family.setdefault(_READERS[name], []).append(name)
+        for family in _READERS.get(name, ()):
+            required = family.data.required_file
+            if not needs_model(family) and (not required or f"{FILES}/{required}" in contents):
+                by_family.setdefault(family, []).append(name)
     for family, names in by_family.items():
         files = {
             path: content
@@ -52,6 +57,13 @@ def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFi
         }
         local_paths = {path: content.path for path, content in files.items() if isinstance(content, LocalFile)}
         if len(local_paths) == len(files):
+            if required := family.data.required_file:  # samples depend on official files and tokenizers
+                prefixes = (f"{FILES}/{required.rpartition('/')[0]}/", f"{HUB}/models--")
+                local_paths |= {
+                    path: content.path
+                    for path, content in contents.items()
+                    if path.startswith(prefixes) and isinstance(content, LocalFile)
+                }
             with _link_bundle(local_paths) as bundle:
                 _read_rows(family, bundle, " and ".join(names))
 
@@ -62,15 +74,15 @@ def _datasets(plans: Sequence[SourcePlan]) -> list[str]:
 
 @contextmanager
 def _link_bundle(files: Mapping[str, Path]) -> Iterator[Bundle]:
-    """Create a temporary bundle with links to the data files. Refs are copied, because they must be in the bundle."""
+    """Create a temporary bundle with links to the data files. Refs and official files must be inside and are copied."""
     tags = {BUNDLE_JSON: b"{}", TAG_MANIFEST: b""}
-    refs = {path: read_input(file, SMALL) for path, file in files.items() if "/refs/" in path}
+    inside = {path for path in files if "/refs/" in path or path.startswith(f"{FILES}/")}
     with TemporaryDirectory(prefix="lbx-") as name:  # the archive's disk may not support links
         folder = Path(name)
-        for target, content in {**tags, **refs}.items():
+        for target, content in {**tags, **{path: read_input(files[path], SMALL) for path in inside}}.items():
             (folder / target).parent.mkdir(parents=True, exist_ok=True)
             write_file(folder / target, content)
-        link_files(folder, {path: file for path, file in files.items() if path not in refs})
+        link_files(folder, {path: file for path, file in files.items() if path not in inside})
         yield Bundle(folder)
 
 

@@ -1,0 +1,1 @@
+"""HELMET: tasks, draws of samples and demonstrations, prompts, scores and tables."""

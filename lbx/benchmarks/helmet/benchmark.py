@@ -1,0 +1,210 @@
+"""HELMET (Princeton, 2024): seven categories of long-context tasks, from recall to summaries, at 8k to 128k tokens.
+
+Source: https://github.com/princeton-nlp/HELMET/tree/4526dfbdc512bd9ff721da336bff4e3e75ecfd27 (data.py, model_utils.py,
+eval.py, eval_alce.py, scripts/collect_results.py), the paper arXiv:2410.02694. No real row was seen: the formats are
+those that the code reads. A row of kilt/nq-dev-multikilt_1000_k50_dep6.jsonl:
+
+    {"question": "...", "answers": ["..."], "ctxs": [{"title": "...", "text": "..."}], "depth": 0.2}
+
+Recall, RAG, re-ranking and in-context learning send bare text that ends with the beginning of the answer ("Answer:").
+The score counts this beginning as part of the answer. The other categories use the model's chat template, without it.
+
+Long documents are first cut by Llama 2's tokenizer, the same for every model. The model's own tokenizer then cuts the
+end of the documents, so that prompt and answer fill the length in the task's name.
+
+Categories average their datasets, and the mean of the seven categories is the average at a length. Citations need an
+NLI model, stories and summaries a judge, which are missing here: averages without them are not official.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lbx.base.bundle_folder import Bundle
+from lbx.base.number import Number
+from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
+from lbx.benchmarks.base.aggregates import Average, task_score
+from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
+from lbx.benchmarks.helmet.draws import DrawnRow
+from lbx.benchmarks.helmet.files import count_rows, draw_rows
+from lbx.benchmarks.helmet.tables import BOARDS, PAPER, PUBLISHED
+from lbx.benchmarks.helmet.tasks import (
+    CATEGORIES,
+    DATA,
+    DATASETS,
+    LENGTHS,
+    NAME,
+    SCRIPT,
+    SELECTIONS,
+    TASKS,
+    DatasetSettings,
+    dataset_of,
+    split_task,
+)
+from lbx.benchmarks.helmet.texts import Texts
+from lbx.benchmarks.metrics import helmet as metrics
+from lbx.benchmarks.metrics.ruler import string_match_all
+from lbx.options.asking import PLAIN, Mode
+
+_DIGITS = 10
+"""Digits of official numbers. The authors' script prints all."""
+_ANSWER_LABELS = {"json_kv": "corresponding value:", "icl": "label:", "multi_lexsum": "Summary:"}
+"""{kind: text before the extracted answer}, for kinds with another text than "Answer:"."""
+
+
+class Helmet(Benchmark):
+    name = NAME
+    metric_version = 1
+    data = DATA
+    catalogue = TaskCatalogue(
+        TASKS,
+        selections=SELECTIONS,
+        open_tasks=tuple(task for task in TASKS if dataset_of(task).judge_metric),
+        length_groups={task: split_task(task)[0] for task in TASKS},
+    )
+    scoring = ScoringRules(average_of="mean of seven categories", cluster_name="question")
+    paper = PAPER
+    boards = BOARDS
+    published_scores = PUBLISHED
+
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
+        """Return the tasks with all files in the bundle. Counting questions reads a task's whole file."""
+        return [
+            Task(self.name, task, dataset_of(task).metrics, count)
+            for task in TASKS
+            if (names is None or task in names) and bundle.file(SCRIPT) and (count := count_rows(bundle, task))
+        ]
+
+    def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
+        """Yield the authors' draws of a task."""
+        rows = draw_rows(bundle, task)
+        texts = Texts(self.data.official_file(bundle, SCRIPT))
+        return with_unique_ids(_sample(task, row, texts) for row in rows)
+
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
+        """Fill in the official prompt: bare text with the beginning of the answer, or a message in chat categories."""
+        dataset, (_, label) = dataset_of(sample.task), split_task(sample.task)
+        texts = Texts(self.data.official_file(bundle, SCRIPT))
+        values = {**sample.meta["fields"], "context": sample.context, "question": sample.question}
+        prompt = texts.prompt(template_of(sample.task), values, chat=dataset.chat, new_tokens=dataset.new_tokens)
+        window = mode.context_window
+        limit = min(LENGTHS[label], window) - dataset.new_tokens
+        return replace(prompt, limits={window: limit}) if limit > 0 else prompt
+
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
+        """Score an output, with the beginning of the answer that ends a bare prompt."""
+        dataset = dataset_of(sample.task)
+        text = str(sample.meta.get("answer_start", "")) + output
+        values, extracted = _scores(dataset, sample, text)
+        return [Score(metric, values[metric], extracted) for metric in dataset.metrics]
+
+    def cluster(self, sample: Sample, document: str) -> str:
+        """Cluster of a sample: the question, which recurs at several depths, or the book."""
+        question = sample.meta.get("question_id")
+        return f"{split_task(sample.task)[0]}/{question}" if question else document
+
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
+        """Average each metric, in percent."""
+        return [number for metric in dataset_of(task).metrics for number in task_score(metric, rows, metric, _DIGITS)]
+
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
+        metric = dataset_of(task).metrics[0]
+        return next(iter(task_score(metric, rows, metric, _DIGITS)), None)
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
+        """Average the datasets of each category, and the categories, at each length."""
+        numbers = {
+            task: number
+            for task, rows in tasks.items()
+            if not dataset_of(task).judge_metric and (number := self.headline(task, rows))
+        }
+        averages = {label: average_categories(numbers, label) for label in LENGTHS}
+        means = {label: mean for label in LENGTHS if (mean := average_lengths(averages[label]))}
+        groups = [mean.to_group_number("length", label, digits=_DIGITS) for label, mean in means.items()]
+        for category in () if averages_only else CATEGORIES:
+            for label in LENGTHS:
+                if average := averages[label].get(category):
+                    groups.append(average.to_group_number(category, label, digits=_DIGITS))
+        overall = Average.of(list(means.values()), complete=False)
+        return [*([overall.to_group_number("overall", "all")] if overall else []), *groups]
+
+
+def average_categories(numbers: Mapping[str, Number], label: str) -> dict[str, Average]:
+    """Average the headlines of each category's datasets at a length.
+
+    An average is complete if no dataset is missing, and no metric of the category needs a model.
+
+    Args:
+        numbers: {task: its headline}, or {"task metric": number} of metrics that need a model.
+    """
+    averages = {}
+    for category in CATEGORIES:
+        keys = [
+            key
+            for name, dataset in DATASETS.items()
+            if dataset.category == category
+            for key in _number_keys(f"{name}_{label}", dataset)
+        ]
+        found = [numbers[key] for key in keys if key in numbers]
+        if average := Average.of(found, complete=len(found) == len(keys)):
+            averages[category] = average
+    return averages
+
+
+def _number_keys(task: str, dataset: DatasetSettings) -> list[str]:
+    first = f"{task} {dataset.judge_metric}" if dataset.judge_metric else task
+    return [first, *(f"{task} {metric}" for metric in dataset.model_metrics)]
+
+
+def average_lengths(categories: Mapping[str, Average]) -> Average | None:
+    """Average the categories at a length, which is complete if all seven are."""
+    return Average.of(list(categories.values()), complete=len(categories) == len(CATEGORIES))
+
+
+def template_of(task: str) -> str:
+    """Key of a task's template in ``TEMPLATES``."""
+    name, _ = split_task(task)
+    kind = DATASETS[name].kind
+    if kind != "ruler":
+        return kind
+    return "ruler_several" if name.endswith("_mv") else "ruler_niah"
+
+
+def _scores(dataset: DatasetSettings, sample: Sample, text: str) -> tuple[dict[str, float], str | None]:
+    meta, references = sample.meta, sample.references
+    match dataset.kind:
+        case "ruler":
+            return {"ruler_recall": string_match_all(text, references)}, None
+        case "msmarco":
+            ranking = metrics.parse_ranking(text)
+            return {"NDCG@10": metrics.ndcg(ranking, meta.get("labels", {}))}, " > ".join(ranking)
+        case "alce":
+            answer = metrics.clean_cited_answer(text)
+            measure = metrics.answered_share if dataset.metrics[0] == "str_em" else metrics.list_recall
+            return {dataset.metrics[0]: measure(answer, meta.get("golds", ()))}, answer
+        case "infbench_choice":
+            letter, option = (*references, "", "")[:2]
+            return metrics.choice_scores(text, letter, option)
+        case "icl":
+            answer = metrics.parse_output(text, _ANSWER_LABELS["icl"])
+            return metrics.text_scores(answer, references), answer
+        case kind:
+            return metrics.best_text_scores(text, references, _ANSWER_LABELS.get(kind, "Answer:"))
+
+
+def _sample(task: str, row: DrawnRow, texts: Texts) -> Sample:
+    start = {}
+    if not dataset_of(task).chat:
+        values = {**row.fields, "question": row.question}
+        start = {"answer_start": texts.answer_start(template_of(task), values)}
+    return Sample(
+        benchmark=NAME,
+        task=task,
+        sample_id=row.row_id,
+        context=row.context,
+        question=row.question,
+        references=row.references,
+        length=len(row.context.split()),
+        meta={"fields": dict(row.fields), "question_id": row.question_id, **row.meta, **start},
+    )

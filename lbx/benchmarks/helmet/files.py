@@ -1,0 +1,153 @@
+"""Files of HELMET in a bundle: the user's copy of the authors' data, data sets of the hub, Llama 2's tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lbx.base.bundle_folder import Bundle
+from lbx.base.errors import NoDataError
+from lbx.benchmarks.base.data_files import DataRow, cached_by_mtime, read_json
+from lbx.benchmarks.base.sources import JsonArray, JsonLines, RowSource, find_parquet
+from lbx.benchmarks.helmet import draws
+from lbx.benchmarks.helmet.draws import BookCutter, CitedPrompts, DrawnRow
+from lbx.benchmarks.helmet.tasks import (
+    DATA,
+    FOLDER,
+    INFINITEBENCH,
+    LLAMA2,
+    MULTI_LEXSUM,
+    NARRATIVEQA,
+    SCRIPT,
+    DatasetSettings,
+    dataset_of,
+    size_of,
+)
+from lbx.benchmarks.helmet.texts import CUT_MARK, Texts
+from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
+
+_BOOK_FILES = {
+    "infbench_qa": "longbook_qa_eng.jsonl",
+    "infbench_choice": "longbook_choice_eng.jsonl",
+    "infbench_sum": "longbook_sum_eng.jsonl",
+}
+
+
+def draw_rows(bundle: Bundle, task: str) -> Iterator[DrawnRow]:
+    """Draw the rows of a task. Raises NoDataError for missing files, BundleError for damaged files."""
+    dataset, size, limit = dataset_of(task), size_of(task), dataset_of(task).limit
+    texts = Texts(DATA.official_file(bundle, SCRIPT))
+    match dataset.kind:
+        case "json_kv":
+            rows = draws.json_kv_rows(_lines(bundle, dataset.file, size), texts, limit=limit)
+        case "ruler":
+            rows = draws.ruler_rows(_lines(bundle, dataset.file, size), limit=limit)
+        case "kilt" | "msmarco":
+            source, demos = _lines(bundle, dataset.file, size), _lines(bundle, dataset.demo_file)
+            if dataset.kind == "kilt":
+                rows = draws.kilt_rows(source, demos, texts, limit=limit, popularity=dataset.popularity)
+            else:
+                rows = draws.msmarco_rows(source, demos, texts, limit=limit)
+        case "alce":
+            path = DATA.official_file(bundle, dataset.demo_file)
+            prompts = CitedPrompts.parse(DataRow(str(path), read_json(path)))
+            rows = draws.alce_rows(JsonArray(_path(bundle, dataset.file), "docs"), prompts, size, limit=limit)
+        case "icl":
+            rows = draws.icl_rows(*_read_labelled_texts(bundle, dataset), texts, size, dataset.labels, limit=limit)
+        case _:
+            rows = _draw_books(bundle, dataset, texts, size)
+    return rows
+
+
+def _draw_books(bundle: Bundle, dataset: DatasetSettings, texts: Texts, size: int) -> Iterator[DrawnRow]:
+    limit = dataset.limit
+    cutter = BookCutter(ChunkTokenizer(_book_tokenizer(bundle)), texts[CUT_MARK])
+    source = _book_source(bundle, dataset.kind)
+    if dataset.kind in _BOOK_FILES:
+        return draws.book_rows(source, dataset.kind, texts, cutter, size, limit=limit)
+    draw = draws.narrativeqa_rows if dataset.kind == "narrativeqa" else draws.multi_lexsum_rows
+    return draw(source, _book_source(bundle, dataset.kind, "train"), texts, cutter, size, limit=limit)
+
+
+def count_rows(bundle: Bundle, task: str) -> int:
+    """Number of drawn rows of a task, or 0 without data. Documents that may be too short are counted."""
+    dataset, size = dataset_of(task), size_of(task)
+    try:
+        match dataset.kind:
+            case "json_kv" | "ruler":
+                count = _lines(bundle, dataset.file, size).count()
+            case "kilt" | "msmarco":
+                _path(bundle, dataset.demo_file)
+                return _count_questions(_path(bundle, dataset.file, size), dataset.kind, dataset.popularity)
+            case "alce":
+                DATA.official_file(bundle, dataset.demo_file)
+                count = JsonArray(_path(bundle, dataset.file), "docs").count()
+            case "icl":
+                count = len(_read_labelled_texts(bundle, dataset)[1])
+            case _:
+                _book_tokenizer(bundle)
+                count = _book_source(bundle, dataset.kind).count()
+    except NoDataError:
+        return 0
+    return min(dataset.limit, count)
+
+
+@cached_by_mtime
+def _count_questions(path: Path, kind: str, popularity: float | None) -> int:
+    source = JsonLines(path)
+    drawn = draws.draw_queries(source) if kind == "msmarco" else draws.draw_questions(source, popularity=popularity)[1]
+    return sum(drawn.values())
+
+
+def _path(bundle: Bundle, file: str, size: int = 0) -> Path:
+    folder = bundle.snapshot("dataset", FOLDER)
+    path = folder / "data" / file.format(size) if folder else None
+    if path is None or not path.is_file():
+        raise DATA.missing_data_error(bundle, f"{FOLDER}, data/{file.format(size)}")
+    return path
+
+
+def _lines(bundle: Bundle, file: str, size: int = 0) -> JsonLines:
+    return JsonLines(_path(bundle, file, size))
+
+
+def _split(bundle: Bundle, repo: str, config: str, split: str) -> RowSource:
+    folder = bundle.snapshot("dataset", repo)
+    source = find_parquet(folder, config, split) if folder else None
+    if folder and source is None and config == "default":
+        source = find_parquet(folder, "data", split)
+    if source is None:
+        raise DATA.missing_data_error(bundle, f"{repo}, {config}/{split}")
+    return source
+
+
+def _read_labelled_texts(
+    bundle: Bundle, dataset: DatasetSettings
+) -> tuple[list[draws.LabelledText], list[draws.LabelledText]]:
+    """Read the training and the test texts of a dataset for in-context learning."""
+    of = dataset.label_source
+    assert of is not None
+    splits = [
+        draws.labelled_texts(_split(bundle, of.repo, of.config, split), of.label, of.labels)
+        for split in ("train", of.test)
+        if split
+    ]
+    return (splits[0], splits[1]) if of.test else draws.split_training_rows(splits[0])
+
+
+def _book_source(bundle: Bundle, kind: str, split: str = "") -> RowSource:
+    if kind == "narrativeqa":
+        return _split(bundle, NARRATIVEQA, "default", split or "test")
+    if kind == "multi_lexsum":
+        return _split(bundle, MULTI_LEXSUM, "v20230518", split or "validation")
+    folder = bundle.snapshot("dataset", INFINITEBENCH)
+    if folder is None or not (path := folder / _BOOK_FILES[kind]).is_file():
+        raise DATA.missing_data_error(bundle, f"{INFINITEBENCH}, {_BOOK_FILES[kind]}")
+    return JsonLines(path)
+
+
+def _book_tokenizer(bundle: Bundle) -> Path:
+    folder = bundle.snapshot("model", LLAMA2)
+    if folder is None or not (path := folder / "tokenizer.json").is_file():
+        raise DATA.missing_data_error(bundle, f"the tokenizer of {LLAMA2}, by which long documents are cut")
+    return path

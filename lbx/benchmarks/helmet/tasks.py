@@ -1,0 +1,208 @@
+"""HELMET's tasks: seven categories of datasets, each at five lengths in tokens.
+
+Source: configs/*.yaml and scripts/generate_configs.py of the revision in ``SCRIPT``'s recipe. A task is a dataset and a
+length, "json_kv_8k". The authors' program ignores ``stop_new_line`` in those files, so that no answer ends at
+a line break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lbx.benchmarks.base.sources import DataSource
+from lbx.benchmarks.metrics.helmet import TEXT_METRICS
+
+NAME = "helmet"
+SCRIPT = "princeton-nlp/HELMET/data.py"
+PROMPTS = "princeton-nlp/HELMET/prompts"
+FOLDER = "princeton-nlp/HELMET"
+"""Name of the snapshot with the folder ``data`` of the authors' archive."""
+INFINITEBENCH, NARRATIVEQA, MULTI_LEXSUM = (
+    "xinrongzhang2022/InfiniteBench",
+    "deepmind/narrativeqa",
+    "allenai/multi_lexsum",
+)
+LLAMA2 = "meta-llama/Llama-2-7b-hf"
+"""Repository of the tokenizer by which long documents are cut."""
+DATA = DataSource(
+    "bundle/helmet.toml",
+    (
+        FOLDER,
+        "CogComp/trec",
+        "PolyAI/banking77",
+        "clinc/clinc_oos",
+        "xingkunliuxtracta/nlu_evaluation_data",
+        INFINITEBENCH,
+        NARRATIVEQA,
+        MULTI_LEXSUM,
+    ),
+    required_file=SCRIPT,
+    more_recipes=("bundle/helmet_hub.toml",),
+)
+
+LENGTHS = {"8k": 8192, "16k": 16384, "32k": 32768, "64k": 65536, "128k": 131072}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTexts:
+    """Dataset for in-context learning: configuration, splits and columns on the hub, and the number of labels.
+
+    Attributes:
+        test: the split with test rows, or "" if they are a tenth of the training rows.
+    """
+
+    repo: str
+    label: str
+    labels: int
+    config: str = "default"
+    test: str = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSettings:
+    """Dataset of a category.
+
+    Attributes:
+        kind: the way in which samples, prompts and scores are made.
+        metrics: stored metrics, the headline first. The category averages the headline.
+        new_tokens: budget of an answer.
+        sizes: number for each length: documents, pairs, demonstrations or tokens of the document.
+        file, demo_file: path in the authors' folder, with "{}" for the number.
+        chat: whether models with a chat template are asked in it.
+        judge_metric: metric of a judge that the category averages instead of the headline.
+        model_metrics: further metrics of the category that need a model.
+        label_source: the data for in-context learning.
+        popularity: upper bound of log10 of the page views, which questions must be below.
+    """
+
+    category: str
+    kind: str
+    metrics: tuple[str, ...]
+    new_tokens: int
+    sizes: tuple[int, ...]
+    file: str = ""
+    demo_file: str = ""
+    chat: bool = False
+    judge_metric: str = ""
+    model_metrics: tuple[str, ...] = ()
+    label_source: LabelledTexts | None = None
+    popularity: float | None = None
+
+    @property
+    def limit(self) -> int:
+        """Number of questions, texts or rows that are drawn."""
+        return 500 if self.label_source else 100
+
+    @property
+    def labels(self) -> int:
+        """Number of labels for in-context learning."""
+        return self.label_source.labels if self.label_source else 0
+
+
+def _metrics(headline: str) -> tuple[str, ...]:
+    return (headline, *(metric for metric in TEXT_METRICS if metric != headline))
+
+
+_SUBSTRING, _EXACT = _metrics("substring_exact_match"), _metrics("exact_match")
+_ALL = tuple(LENGTHS.values())
+RECALL, RAG, ICL, CITE, RERANK, LONG_QA, SUMM = CATEGORIES = (
+    "Recall",
+    "RAG",
+    "ICL",
+    "Cite",
+    "Re-rank",
+    "LongQA",
+    "Summ",
+)
+
+
+def _needle(folder: str, new_tokens: int) -> DatasetSettings:
+    return DatasetSettings(
+        RECALL, "ruler", ("ruler_recall",), new_tokens, _ALL, f"ruler/{folder}/validation_{{}}.jsonl"
+    )
+
+
+def _kilt(test: str, demos: str, popularity: float | None = None) -> DatasetSettings:
+    files = f"kilt/{test}.jsonl", f"kilt/{demos}.jsonl"
+    return DatasetSettings(RAG, "kilt", _SUBSTRING, 20, (50, 105, 220, 440, 1000), *files, popularity=popularity)
+
+
+def _icl(sizes: tuple[int, ...], label_source: LabelledTexts) -> DatasetSettings:
+    return DatasetSettings(ICL, "icl", _EXACT, 20, sizes, label_source=label_source)
+
+
+def _cite(name: str, metric: str) -> DatasetSettings:
+    file, prompts = f"alce/{name}_eval_gtr_top2000.json", f"{PROMPTS}/{name}_revised.json"
+    citations = ("citation_rec", "citation_prec")
+    return DatasetSettings(
+        CITE, "alce", (metric,), 300, (30, 75, 165, 345, 700), file, prompts, chat=True, model_metrics=citations
+    )
+
+
+def _book(
+    category: str, kind: str, headline: str, new_tokens: int, *, margin: int, judge_metric: str = ""
+) -> DatasetSettings:
+    sizes = tuple(length - margin for length in _ALL)
+    return DatasetSettings(category, kind, _metrics(headline), new_tokens, sizes, chat=True, judge_metric=judge_metric)
+
+
+DATASETS: Mapping[str, DatasetSettings] = {
+    "json_kv": DatasetSettings(
+        RECALL, "json_kv", _SUBSTRING, 100, (105, 220, 440, 900, 1800), "json_kv/test_k{}_dep6.jsonl"
+    ),
+    "ruler_niah_mk_2": _needle("niah_multikey_2", 50),
+    "ruler_niah_mk_3": _needle("niah_multikey_3", 100),
+    "ruler_niah_mv": _needle("niah_multivalue", 50),
+    "kilt_nq": _kilt("nq-dev-multikilt_1000_k{}_dep6", "nq-train-multikilt_1000_k3_dep6"),
+    "kilt_hotpotqa": _kilt("hotpotqa-dev-multikilt_1000_k{}_dep3", "hotpotqa-train-multikilt_1000_k3_dep3"),
+    "kilt_popqa": _kilt("popqa_test_1000_k{}_dep6", "popqa_test_1000_k3_dep6", 3),
+    "kilt_triviaqa": _kilt("triviaqa-dev-multikilt_1000_k{}_dep6", "triviaqa-train-multikilt_1000_k3_dep6"),
+    "icl_trec_coarse": _icl((400, 800, 1600, 3300, 6600), LabelledTexts(DATA.repositories[1], "coarse_label", 6)),
+    "icl_trec_fine": _icl((400, 800, 1600, 3200, 6400), LabelledTexts(DATA.repositories[1], "fine_label", 50)),
+    "icl_banking77": _icl((360, 720, 1450, 2900, 5900), LabelledTexts(DATA.repositories[2], "label", 77)),
+    "icl_clinic150": _icl(
+        (440, 880, 1750, 3525, 7050), LabelledTexts(DATA.repositories[3], "intent", 151, "plus", "validation")
+    ),
+    "icl_nlu": _icl((510, 1020, 2040, 4080, 8296), LabelledTexts(DATA.repositories[4], "label", 68, test="")),
+    "alce_asqa": _cite("asqa", "str_em"),
+    "alce_qampari": _cite("qampari", "qampari_rec_top5"),
+    "msmarco_rerank": DatasetSettings(
+        RERANK,
+        "msmarco",
+        ("NDCG@10",),
+        200,
+        (50, 130, 285, 600, 1000),
+        "msmarco/test_reranking_data_k{}_dep3.jsonl",
+        "msmarco/test_reranking_data_k10_dep3.jsonl",
+    ),
+    "narrativeqa": _book(LONG_QA, "narrativeqa", "rougeL_f1", 100, margin=300, judge_metric="gpt-4-score"),
+    "infbench_qa": _book(LONG_QA, "infbench_qa", "rougeL_f1", 10, margin=210),
+    "infbench_choice": _book(LONG_QA, "infbench_choice", "exact_match", 10, margin=210),
+    "infbench_sum": _book(SUMM, "infbench_sum", "rougeLsum_f1", 1200, margin=1400, judge_metric="gpt-4-f1"),
+    "multi_lexsum": _book(SUMM, "multi_lexsum", "rougeLsum_f1", 400, margin=700, judge_metric="gpt-4-f1"),
+}
+"""{dataset: its settings}, in the order of the authors' tables."""
+
+TASKS = tuple(f"{name}_{label}" for name in DATASETS for label in LENGTHS)
+SELECTIONS = {
+    f"{NAME}_{category.lower().replace('-', '')}": tuple(
+        f"{name}_{label}" for name, dataset in DATASETS.items() if dataset.category == category for label in LENGTHS
+    )
+    for category in CATEGORIES
+}
+
+
+def split_task(task: str) -> tuple[str, str]:
+    """Split a task into dataset and length: ("json_kv", "8k") for "json_kv_8k"."""
+    name, _, label = task.rpartition("_")
+    return name, label
+
+
+def dataset_of(task: str) -> DatasetSettings:
+    return DATASETS[split_task(task)[0]]
+
+
+def size_of(task: str) -> int:
+    """Number of documents, pairs, demonstrations or tokens of a task (``DatasetSettings.sizes``)."""
+    return dataset_of(task).sizes[list(LENGTHS).index(split_task(task)[1])]

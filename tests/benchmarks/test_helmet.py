@@ -1,0 +1,280 @@
+"""HELMET on made-up rows and a stand-in of its prompts; no real row has been seen here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.inputs import link_tree
+from lbx.base.bundle_folder import Bundle
+from lbx.base.errors import BundleError, NoDataError
+from lbx.base.records import Sample, ScoredSample, Truncation
+from lbx.benchmarks.helmet.tasks import CATEGORIES, LENGTHS, SELECTIONS, TASKS
+from lbx.benchmarks.registry import BENCHMARKS
+from lbx.options.asking import Mode
+from tests.benchmarks.helmet_rows import (
+    PROMPT_FILE,
+    Row,
+    as_lines,
+    asqa_row,
+    book_rows,
+    file_of,
+    json_kv_row,
+    kilt_row,
+    made_content,
+    msmarco_row,
+    ruler_row,
+)
+from tests.command_line import Lbx
+
+MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
+HELMET = BENCHMARKS["helmet"]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def bundle(make_bundle: MakeBundle, tmp_path: Path) -> Bundle:
+    return make_bundle(made_content(tmp_path / "made"))
+
+
+def first(bundle: Bundle, task: str) -> Sample:
+    return next(iter(HELMET.samples(bundle, task)))
+
+
+def test_tasks() -> None:
+    assert len(TASKS) == 21 * 5 and TASKS[0] == "json_kv_8k"
+    assert {task for tasks in SELECTIONS.values() for task in tasks} == set(TASKS)
+    assert list(SELECTIONS)[4] == "helmet_rerank" and len(SELECTIONS) == len(CATEGORIES) == 7
+
+
+def test_tasks_of_a_bundle(bundle: Bundle) -> None:
+    assert {task.name: task.samples for task in HELMET.tasks(bundle)} == {
+        "json_kv_8k": 5, "ruler_niah_mv_8k": 3, "kilt_nq_8k": 8, "kilt_popqa_8k": 3, "msmarco_rerank_8k": 3,
+        **{f"alce_asqa_{label}": 3 for label in LENGTHS}, **{f"icl_nlu_{label}": 6 for label in LENGTHS},
+    }  # fmt: skip
+    for task in HELMET.tasks(bundle):
+        samples = list(HELMET.samples(bundle, task.name))
+        assert len(samples) == task.samples == len({sample.sample_id for sample in samples})
+        assert all(sample.context not in json.dumps(dict(sample.meta)) for sample in samples), (
+            "documents are not stored"
+        )
+
+
+def test_prompts(bundle: Bundle) -> None:
+    kv = first(bundle, "json_kv_8k")
+    prompt = HELMET.prompt(bundle, kv, Mode(context_window=32768))
+    demos = "Key a= b\n\nKey c= d\n\n"
+    assert prompt.with_prefix_in_text.text == f"{kv.context}\n{demos}Key {kv.question}\nCorresponding value:"
+    assert (prompt.document, prompt.chat, prompt.max_new_tokens) == (kv.context, False, 100)
+    assert (prompt.truncation, prompt.limits) == (Truncation.DOCUMENT_END_ONCE, {32768: 8192 - 100})
+    assert HELMET.prompt(bundle, kv, Mode(context_window=4096)).limits == {4096: 3996}
+    assert HELMET.prompt(bundle, kv, Mode(context_window=64)).limits == {}
+    niah = HELMET.prompt(bundle, first(bundle, "ruler_niah_mv_8k"))
+    assert niah.after == "\nof door?" and niah.answer_prefix == "\nThe numbers of door are"
+    cited = HELMET.prompt(bundle, first(bundle, "alce_asqa_8k"))
+    assert cited.chat and not cited.answer_prefix and cited.text.count("Cite. D") == 2
+    assert "(30) T 29" in cited.text and "(31)" not in cited.text
+    icl = first(bundle, "icl_nlu_8k")
+    assert HELMET.prompt(bundle, icl).before == "Write {label}.\n" and icl.context.count(" -> ") == 510
+
+
+def test_demonstrations_of_a_question_are_the_same_at_every_depth(bundle: Bundle) -> None:
+    samples = list(HELMET.samples(bundle, "kilt_nq_8k"))
+    assert [sample.sample_id for sample in samples[:2]] == ["q0-0.0", "q0-1.0"]
+    assert all(
+        one.meta["fields"] == other.meta["fields"] for one, other in zip(samples[::2], samples[1::2], strict=True)
+    )
+    assert len({sample.meta["fields"]["demos"] for sample in samples}) > 1
+    assert HELMET.cluster(samples[0], "a") == HELMET.cluster(samples[1], "b") == "kilt_nq/q0"
+    for sample in HELMET.samples(bundle, "kilt_popqa_8k"):
+        assert "Question 2" not in sample.question and sample.question not in sample.meta["fields"]["demos"]
+
+
+def score(bundle: Bundle, task: str, output: str) -> float:
+    return HELMET.score(first(bundle, task), output)[0].score
+
+
+def test_scores_count_the_beginning_of_the_answer(bundle: Bundle) -> None:
+    sample = first(bundle, "json_kv_8k")
+    scores = {one.metric: one for one in HELMET.score(sample, f" {sample.references[0]}\nx")}
+    assert (scores["substring_exact_match"].score, scores["exact_match"].score) == (1.0, 1.0)
+    assert scores["exact_match"].extracted == sample.references[0]
+    assert score(bundle, "ruler_niah_mv_8k", "12") == 0.5 and score(bundle, "ruler_niah_mv_8k", "") == 0.0
+    assert score(bundle, "alce_asqa_8k", "A red [1] cat [2].") == 0.5
+    ranking = first(bundle, "msmarco_rerank_8k").references[0]
+    assert score(bundle, "msmarco_rerank_8k", ranking) == 1.0 > score(bundle, "msmarco_rerank_8k", ranking[::-1])
+    label = first(bundle, "icl_nlu_8k").references[0]
+    assert score(bundle, "icl_nlu_8k", f" {label}.") == 1.0 > score(bundle, "icl_nlu_8k", f" 0{label}")
+
+
+def test_an_empty_answer_is_right_where_the_option_is_a() -> None:
+    for letter, expected in (("A", 1.0), ("B", 0.0)):
+        sample = Sample("helmet", "infbench_choice_8k", "0", "", "", (letter, f"{letter}. A red cat"))
+        assert [HELMET.score(sample, text)[0].score for text in ("", f"So {letter}. a red CAT!")] == [expected, 1.0]
+
+
+MISSING = object()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "number", "row", "what"),
+    [
+        ("json_kv", 105, json_kv_row(1, answer=None), "the field 'answer' is NoneType, not str"),
+        ("json_kv", 105, json_kv_row(1, demos=[["a"]]), "the field 'demos' must be a list of pairs of texts"),
+        ("ruler_niah_mv", 8192, ruler_row(1, answer=[]), "the field 'answer' must be a list of at least one text"),
+        ("ruler_niah_mv", 8192, ruler_row(1, answer=[3]), "the field 'answer' must be a list of at least one text"),
+        ("ruler_niah_mv", 8192, {"context": "hay", "answer": ["a"]}, "cannot fill in a template: 'type_needle_v'"),
+        ("kilt_nq", 50, kilt_row(9, answers="a"), "the field 'answers' is str, not list"),
+        ("kilt_nq", 50, kilt_row(9, ctxs=["text"]), "the field 'ctxs' must be a list of objects"),
+        ("kilt_nq", 50, kilt_row(9, ctxs=[{"text": "t"}]), "the field 'title' is missing"),
+        ("kilt_nq", 50, kilt_row(9, id=7), "the ids of its rows are partly text, partly numbers"),
+        ("kilt_popqa", 50, kilt_row(9, s_pop=0), "the field 's_pop' must be a number above 0"),
+        ("kilt_popqa", 50, kilt_row(9, s_pop="5"), "the field 's_pop' must be a number above 0"),
+        ("msmarco_rerank", 50, msmarco_row(9, qid=9), "the field 'qid' is int, not str"),
+        (
+            "msmarco_rerank",
+            50,
+            msmarco_row(9, ctxs=[{"id": "1", "text": "t", "label": "2"}]),
+            "the field 'label' is str",
+        ),
+    ],
+)
+def test_damaged_rows(dataset: str, number: int, row: Row, what: str, make_bundle: MakeBundle, tmp_path: Path) -> None:
+    content = made_content(tmp_path / "made")
+    place = file_of(dataset, number)
+    good = content[place]
+    assert isinstance(good, bytes)
+    bundle = make_bundle({**content, place: good + as_lines([row])})
+    with pytest.raises(BundleError, match=f"damaged: {re.escape(what)}"):
+        list(HELMET.samples(bundle, f"{dataset}_8k"))
+
+
+def test_damaged_texts_and_demonstrations(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    content = {place: one for place, one in made_content(tmp_path / "made").items() if isinstance(one, bytes)}
+    demos = {**content, file_of("kilt_nq", 0, demos=True): as_lines([kilt_row(10)])}
+    prompts = {**PROMPT_FILE, "doc_prompt": "{number} {text}"}
+    for changed, task, what in (
+        (demos, "kilt_nq_8k", "it has fewer than 2 keys"),
+        ({**content, file_of("alce_asqa", 0): json.dumps([asqa_row(1, qa_pairs=["x"])]).encode()}, "alce_asqa_8k",
+         "the field 'qa_pairs' must be a list of objects"),
+        ({**content, "files/princeton-nlp/HELMET/prompts/asqa_revised.json": json.dumps(prompts).encode()},
+         "alce_asqa_8k", "cannot fill in a template: 'number'"),
+        ({**content, "files/princeton-nlp/HELMET/data.py": b"def load_json_kv(): pass"}, "json_kv_8k",
+         "load_json_kv has 0 texts; lbx needs text 14"),
+        ({**content, "files/princeton-nlp/HELMET/data.py": b"def ("}, "json_kv_8k", "it is not valid Python"),
+    ):  # fmt: skip
+        with pytest.raises(BundleError, match=re.escape(what)):
+            list(HELMET.samples(make_bundle(changed), task))
+
+
+def test_a_bundle_without_the_data(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    empty = make_bundle({"files/other": b""})
+    assert HELMET.tasks(empty) == []
+    script = {
+        "files/princeton-nlp/HELMET/data.py": made_content(tmp_path / "made")["files/princeton-nlp/HELMET/data.py"]
+    }
+    bundle = make_bundle(script)
+    for task, what in (
+        ("json_kv_8k", "princeton-nlp/HELMET, data/json_kv/test_k105_dep6.jsonl"),
+        ("icl_nlu_8k", "xingkunliuxtracta/nlu_evaluation_data, default/train"),
+        ("infbench_qa_8k", "the tokenizer of meta-llama/Llama-2-7b-hf"),
+    ):
+        with pytest.raises(NoDataError, match=f"does not contain {what}") as caught:
+            list(HELMET.samples(bundle, task))
+        assert caught.value.command == "lbx bundle bundle/helmet.toml bundle/helmet_hub.toml"
+
+
+def test_books_are_cut_by_the_tokenizer_in_the_bundle(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    """The demo's tokenizer stands in for Llama 2's."""
+    pytest.importorskip("tokenizers", reason="needs lbx[hf]")
+    content = made_content(tmp_path / "made")
+    short = {"id": 9, "context": "A short book.", "input": "Q9", "answer": ["z"], "options": ["x", "y", "z", "w"]}
+    rows = [*book_rows({1: "x", 2: "y", 3: "z"}), short]
+    content |= {f"hub:xinrongzhang2022/InfiniteBench/longbook_{kind}_eng.jsonl": as_lines(rows)
+                for kind in ("qa", "choice", "sum")}  # fmt: skip
+    bundle = make_bundle(content)
+    folder = bundle.root / "data/hub/models--meta-llama--Llama-2-7b-hf"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs/main").write_text("0" * 40)
+    (folder / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    link_tree(ROOT / "models/demo/hf/tokenizer.json", folder / "snapshots" / ("0" * 40) / "tokenizer.json")
+    samples = list(HELMET.samples(bundle, "infbench_choice_8k"))
+    assert sorted(sample.sample_id for sample in samples) == ["1", "2", "3"]
+    assert all(sample.context.endswith(" (cut)") and 5_000 < len(sample.context) < 60_000 for sample in samples)
+    one = next(sample for sample in samples if sample.sample_id == "2")
+    assert one.references == ("B", "B. y")
+    prompt = HELMET.prompt(bundle, one)
+    assert prompt.before.startswith("Like Q") and prompt.after == "\nQ2\nA x, B y, C z, D w"
+    assert {task.name for task in HELMET.tasks(bundle)} >= {"infbench_qa_128k", "infbench_sum_8k"}
+    for task in ("infbench_qa_16k", "infbench_sum_8k"):
+        assert "Q2" not in first(bundle, task).meta["fields"]["demo"] or first(bundle, task).question != "Q2"
+
+
+def rows_of(task: str, *values: float) -> list[ScoredSample]:
+    metric = HELMET.score(Sample("helmet", task, "", "", "", ()), "")[0].metric
+    return [ScoredSample(Sample("helmet", task, f"{n}", "", "", ()), {metric: x}) for n, x in enumerate(values)]
+
+
+def test_averages_name_what_is_whole() -> None:
+    names = ("json_kv", "ruler_niah_mk_2", "ruler_niah_mk_3", "ruler_niah_mv", "kilt_nq", "narrativeqa", "alce_asqa")
+    tasks: dict[str, Any] = {f"{name}_8k": rows_of(f"{name}_8k", 1.0, 0.5) for name in names}
+    tasks["json_kv_16k"] = rows_of("json_kv_16k", 1.0)
+    groups = {(group.grouping, group.name): group for group in HELMET.groups(tasks)}
+    assert groups["Recall", "8k"].official == 75.0
+    assert [groups[part].official for part in (("Recall", "16k"), ("RAG", "8k"), ("Cite", "8k"), ("length", "8k"))] == [
+        None, None, None, None
+    ]  # fmt: skip
+    assert ("LongQA", "8k") not in groups, "a story needs the judge"
+    assert groups["length", "8k"].score == 0.75 and groups["overall", "all"].score == 0.875
+    assert {group.grouping for group in HELMET.groups(tasks, averages_only=True)} == {"overall", "length"}
+
+
+RECIPE = """name = "r"
+[[source]]
+kind = "path"
+path = "hub"
+repo = "princeton-nlp/HELMET"
+type = "dataset"
+[[source]]
+kind = "path"
+path = "files"
+to = "princeton-nlp/HELMET"
+allow = ["data.py"]
+"""
+
+
+def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:
+    """The command line, on a local copy of the data and a model with scripted answers."""
+    lbx = Lbx()
+    for place, content in made_content(tmp_path / "made").items():
+        path = place.replace("hub:princeton-nlp/HELMET", "hub").replace("files/princeton-nlp/HELMET", "files")
+        if isinstance(content, bytes):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_bytes(content)
+    (tmp_path / "r.toml").write_text(RECIPE)
+    bundle = lbx.unpacked(tmp_path / "r.toml", tmp_path)
+    answers = {str(sample.key): f" {sample.references[0]}" for sample in HELMET.samples(Bundle(bundle), "json_kv_8k")}
+    (tmp_path / "answers.jsonl").write_text(json.dumps({"*": " 12 red cat", **answers}))
+    card = 'name = "m"\nbackend = "scripted"\ncontext_window = 100000\n[weights]\npath = "answers.jsonl"\n'
+    (tmp_path / "m.toml").write_text(card)
+    assert "helmet/json_kv_8k" in lbx.ok("tasks", "--bundle", bundle).stdout
+    results = tmp_path / "r.duckdb"
+    arguments = ("--bundle", bundle, "--model", tmp_path / "m.toml", "-o", results)
+    lbx.ok("run", *arguments, "--tasks", "helmet_recall,helmet/alce_asqa_8k,helmet/kilt_nq_8k")
+    board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
+    assert {line["category"]: line["8k"] for line in board} == {
+        "average": 50.0, "Recall": 75.0, "RAG": 25.0, "Cite": 50.0,
+    }, "with the beginning of the answer, 12 is 'answer 1'"  # fmt: skip
+    assert "narrativeqa (needs the judge)" in board[0]["note"] and "alce_asqa citation_rec" in board[0]["note"]
+    shown = lbx.ok("report", results, "board_helmet", "--published", "Llama-3.2-1B-Instruct").stdout
+    assert "Llama-3.2-1B-Instruct*" in shown
+    for report in ("paper", "task_scores", "leaderboard", "effective_context"):
+        assert "helmet" in lbx.ok("report", results, report).stdout.casefold()
+    (tmp_path / "hub/data/json_kv/test_k105_dep6.jsonl").write_text('{"context": 3}\n')
+    refused = lbx("bundle", tmp_path / "r.toml", "-o", tmp_path / "again")
+    assert refused.returncode and "the field 'demos' is missing" in refused.stderr

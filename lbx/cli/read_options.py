@@ -57,7 +57,7 @@ class ReportOptions:
         str | None,
         Argument(
             f"{', '.join(NAMES)} (or one table of it); default: an overview on one screen, or in other "
-            "formats the most used reports (csv and parquet take one: name it).",
+            "formats the most used reports (csv, parquet: name one).",
             "REPORT",
             completion=_reports,
         ),

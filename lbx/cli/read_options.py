@@ -56,7 +56,7 @@ class ReportOptions:
     view: Annotated[
         str | None,
         Argument(
-            f"{', '.join(NAMES)} (or one table of it); default: an overview on one screen, or in other "
+            f"{', '.join(NAMES)} (or one table of it); default: an overview, or in other "
             "formats the most used reports (csv, parquet: name one).",
             "REPORT",
             completion=_reports,

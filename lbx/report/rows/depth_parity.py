@@ -96,7 +96,7 @@ def _summarise(start: int, stop: int, rows: Sequence[DepthRow]) -> dict[str, Any
         **_estimate("kl", [row.kl for row in rows], lowest=0.0),
         "kl_p99": float(np.mean([row.kl_p99 for row in rows])),
         **_estimate("same_top", [row.same_top for row in rows], lowest=0.0, highest=1.0),
-        **{name: None if value is None else math.exp(value) for name, value in losses.items()},
+        **{name: None if value is None else math.exp(min(value, 700.0)) for name, value in losses.items()},
         "tokens_per_s": _speed(positions, sum(row.seconds for row in rows)),
         "reference_tokens_per_s": _speed(positions, sum(row.reference_seconds for row in rows)),
         "kl_error": sum(row.audited_positions * (row.kl_error or 0.0) for row in audited) / count if count else None,

@@ -89,8 +89,8 @@ def _format_name(settings: Mapping[str, Any], hardware: Mapping[str, Any]) -> st
     """Number formats of the weights, and of the KV cache if it is a setting."""
     of = {name.removeprefix("backend."): value for name, value in settings.items()}
     weights = of.get("quantization") or of.get("dtype") or hardware.get("stored_as") or "unknown"
-    caches = dict.fromkeys(of[name] for name in ("cache_type_k", "cache_type_v") if of.get(name))
-    return f"{weights}, KV {'/'.join(map(str, caches))}" if caches else str(weights)
+    caches = dict.fromkeys(str(of[name]) for name in ("cache_type_k", "cache_type_v") if of.get(name))
+    return f"{weights}, KV {'/'.join(caches)}" if caches else str(weights)
 
 
 def _compare_scores(
@@ -134,7 +134,9 @@ def _runs_of(runs: Iterable[Mapping[str, Any]], model: str, backend: str, settin
     ]
 
 
-def _of_backend(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _of_backend(settings: object) -> dict[str, Any]:
+    if not isinstance(settings, Mapping):  # which a foreign tool wrote
+        return {}
     return {name: value for name, value in settings.items() if name.startswith("backend.") and name != FULL_HASH}
 
 

@@ -50,6 +50,8 @@ from lbx.running.parity import (
 )
 
 _LARGEST_TEXT = 2**28  # bytes of a text file
+_LARGEST_ERROR = 1e-4
+"""Mean error of the divergence at a position, in nats, from which there is a warning."""
 
 
 def compare(options: ParityOptions) -> None:
@@ -216,11 +218,22 @@ def _show_depth(result: Depth, *, as_json: bool) -> None:
         ],
     )
     for candidate in result.candidates:
+        name = candidate.info.model
         note(
-            f"{candidate.info.model}: the divergence is off by {candidate.kl_error:.1g} nats on average, and at most "
-            f"{candidate.max_kl_error:.1g}, at {format_count(candidate.audited_positions, 'position')} whose whole "
-            "distributions were kept."
+            f"{name}: the divergence at a position is off by {candidate.kl_error:.1g} nats on average, and at most by "
+            f"{candidate.max_kl_error:.1g}, measured at {format_count(candidate.audited_positions, 'position')} with "
+            "whole distributions. Means over positions are closer."
         )
+        if candidate.kl_error > _LARGEST_ERROR:
+            note(
+                f"Warning: {name}'s distributions are too far from the reference's for the stored sample, so its "
+                f"divergences are off by more than {_LARGEST_ERROR:g} nats."
+            )
+        if candidate.info.name == "endpoint":
+            note(
+                f"{name}: its server gives only the likeliest tokens. All others count as one, so that the divergence "
+                "is a lower bound."
+            )
     note(f"The distributions of {result.reference.model} took {format_size(result.stored_bytes)} of disk.")
     if any(row.texts < MIN_TEXTS for candidate in result.candidates for row in summarise_by_bin(candidate)):
         note(f"Positions in fewer than {MIN_TEXTS} texts have no interval.")

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lbx.base.errors import BackendError, UsageError
-from lbx.engine.model import Backend, BackendInfo, TextBackend
-from lbx.running.distributions import Distributions, next_log_probs, softmax
+from lbx.engine.model import Backend, BackendInfo, TextBackend, TopBackend
+from lbx.running.distributions import Distributions, PositionParity
 from lbx.statistics.estimates import t_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lbx.engine.model import Logits
+    from lbx.engine.model import Logits, TopLogProbs
 
 FIRST_BIN = 1024
 """Size of the first bin of positions, in tokens. Each further bin ends at twice the position."""
@@ -153,6 +153,7 @@ def compare_by_depth(
     """
     ids: list[list[int]] = []
     with _LoadedModel(load_reference) as reference:
+        _check_reference(reference)
         info = reference.info
         ids = [text.token_ids(reference)[: text.max_tokens or info.context_window] for text in texts]
         _check_lengths(ids, info)
@@ -211,6 +212,11 @@ def _check_vocabulary(
     candidate: Backend, reference: BackendInfo, texts: Sequence[DepthText], ids: Sequence[Sequence[int]]
 ) -> None:
     name = candidate.info.model
+    if not candidate.info.knows_prompt_tokens:
+        raise UsageError(
+            f"{name} turns texts into tokens itself, so its distributions cannot be compared.",
+            fix='Add [tokenizer] to the model card, and leave out api = "chat".',
+        )
     if max(map(len, ids)) > candidate.info.context_window:
         raise UsageError(
             f"A text has more tokens than the context window of {name}, {candidate.info.context_window:,}.",
@@ -224,12 +230,21 @@ def _check_vocabulary(
         )
 
 
+def _check_reference(backend: Backend) -> None:
+    if not isinstance(backend, TextBackend):
+        raise UsageError(
+            f"{backend.info.model} cannot be the reference: the backend {backend.info.name} does not return the "
+            "probabilities of all tokens within a text.",
+            fix="Give a model on llama.cpp or transformers first.",
+        )
+
+
 def _read_text(backend: Backend, tokens: Sequence[int], chunk: int) -> Iterator[tuple[int, Logits, float]]:
     """Yield (position of the first token, logits, seconds) of each pass over a text."""
     if not isinstance(backend, TextBackend):
         raise BackendError(
-            f"The backend {backend.info.name} of {backend.info.model} does not return logits within a text.",
-            fix="Use a model on llama.cpp or transformers.",
+            f"The backend {backend.info.name} of {backend.info.model} does not return probabilities within a text.",
+            fix="Use a model on llama.cpp or transformers, or a vLLM server.",
         )
     start, clock = 0, time.monotonic()
     for logits in backend.text_logits(tokens, chunk):
@@ -237,13 +252,19 @@ def _read_text(backend: Backend, tokens: Sequence[int], chunk: int) -> Iterator[
         start, clock = start + len(logits), time.monotonic()
 
 
-class _Positions(NamedTuple):
-    """Comparison at each of successive positions."""
-
-    divergence: NDArray[np.float64]
-    same_top: NDArray[np.bool_]
-    reference: NDArray[np.float64]
-    candidate: NDArray[np.float64]
+def _read_candidate(
+    backend: Backend, tokens: Sequence[int], chunk: int
+) -> Iterator[tuple[int, Logits | TopLogProbs, float]]:
+    """Yield the passes of ``_read_text``, or a server's answer in parts of the same sizes."""
+    if not isinstance(backend, TopBackend):
+        yield from _read_text(backend, tokens, chunk)
+        return
+    clock = time.monotonic()
+    found = backend.text_top_log_probs(tokens)
+    seconds = (time.monotonic() - clock) / len(tokens)
+    for start in range(0, len(tokens), chunk):
+        part = found.part(start, start + chunk)
+        yield start, part, seconds * len(part)
 
 
 def _compare_candidate(
@@ -259,23 +280,15 @@ def _compare_candidate(
     for name, tokens, path in readings:
         passes = []
         with path.open("rb") as file:
-            for start, logits, elapsed in _read_text(candidate, tokens, chunk):
+            for start, logits, elapsed in _read_candidate(candidate, tokens, chunk):
                 seconds += elapsed
                 reference = Distributions.load(file)
-                normaliser = softmax(logits)[1]
-                divergences = reference.divergences(logits, normaliser)
-                errors.append(np.abs(reference.whole_divergences(logits) - divergences[reference.audit_indices]))
-                passes.append(
-                    _Positions(
-                        divergences,
-                        logits.argmax(axis=1) == reference.top,
-                        reference.next_log_probs,
-                        next_log_probs(logits, normaliser, tokens, start),
-                    )
-                )
+                passes.append(reference.compare(logits, tokens, start))
                 done += len(logits)
                 progress(candidate.info.model, done, total)
-        bins += _summarise_bins(name, _Positions(*map(np.concatenate, zip(*passes, strict=True))))
+        positions = PositionParity(*map(np.concatenate, zip(*passes, strict=True)))
+        bins += _summarise_bins(name, positions)
+        errors.append(positions.error[np.isfinite(positions.error)])
     error = np.concatenate(errors)
     return CandidateDepth(
         candidate.info,
@@ -287,10 +300,10 @@ def _compare_candidate(
     )
 
 
-def _summarise_bins(name: str, positions: _Positions) -> Iterator[BinParity]:
+def _summarise_bins(name: str, positions: PositionParity) -> Iterator[BinParity]:
     count = len(positions.divergence) - 1  # no token follows the last one
     for start, stop in position_bins(count):
-        divergence, same_top, reference, candidate = (values[start : min(stop, count)] for values in positions)
+        divergence, same_top, candidate, reference, _ = (values[start : min(stop, count)] for values in positions)
         yield BinParity(
             name,
             start,

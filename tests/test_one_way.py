@@ -51,11 +51,8 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "base/journal_file.py": {"fdopen": "descriptors of open_or_create"},
     "base/crash_report.py": {"fdopen": "a pipe that this process has made"},
-    "running/depth.py": {
-        "open": "a file of arrays in the folder that the command has made",
-        "load": "an array in it",
-        "save": "the same",
-    },
+    "running/depth.py": {"load": "an array in the folder that the command has made", "save": "an array in memory"},
+    "running/distributions.py": {"load": "an array of a file that is open"},
     "running/parity.py": {"load": "an array in the folder that the command has made", "save": "the same"},
     "report/draw/figures.py": {"read_text": "the style sheet of the package"},
     "report/page/page.py": {"read_text": "a file of the package"},

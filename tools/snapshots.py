@@ -39,6 +39,8 @@ COPIED_TABLES = (
     "rating_sets",
     "rating_items",
     "ratings",
+    "depth_pairs",
+    "depth_parity",
 )
 
 

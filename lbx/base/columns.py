@@ -16,8 +16,9 @@ class Column:
     Attributes:
         name: key in the rows.
         kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number",
-            "quantity", "flag" (yes or no), "share" (0..1 as percent, with as few digits as possible), "p" (p-value),
-            "coefficient" (-1..1, two digits). ``lbx.report.format.digits`` defines the number of digits.
+            "quantity", "ratio" (about 1, four decimals), "size" (bytes), "flag" (yes or no), "share" (0..1 as percent,
+            with as few digits as possible), "p" (p-value), "coefficient" (-1..1, two digits).
+            ``lbx.report.format.digits`` defines the number of digits.
         value: function that computes a board column's text from the entries of a row's model: one entry, or the plain
             and the reasoning entry. None takes the text from the run.
         optional: omit the column if it is empty in all rows.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -22,19 +23,21 @@ from lbx.base.exit_codes import ExitCode
 from lbx.base.inputs import read_input
 from lbx.base.units import format_count, format_size
 from lbx.benchmarks.registry import benchmarks_with
+from lbx.cli.error_conversion import reporting_interrupts
 from lbx.cli.measure_options import DEFAULT_PARITY_LIMIT, ParityOptions
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.progress import RunBar
-from lbx.cli.table_output import show_table
+from lbx.cli.table_output import show_sheets, show_table
 from lbx.options.common import BUNDLE_VARIABLE
 from lbx.options.option import fields_of
 from lbx.options.run_spec import RunSettings, SampleOptions
 from lbx.options.sample_selection import select_samples
-from lbx.report.format.digits import number, short_length
-from lbx.report.format.table_cells import cells
+from lbx.report.format.table_cells import cells, sheet
 from lbx.report.report import Report
-from lbx.results import Table
-from lbx.running.depth import MIN_TEXTS, Depth, DepthText, compare_by_depth, depth_json, summarise_by_bin
+from lbx.report.rows.depth_parity import DEPTH_PARITY, depth_table, summarise_by_bin
+from lbx.report.rows.formats import FORMATS, formats_table
+from lbx.results import Store, Table
+from lbx.running.depth import Depth, DepthText, compare_by_depth
 from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_address
 from lbx.running.offline import offline
 from lbx.running.parity import Parity as Measured
@@ -50,8 +53,6 @@ from lbx.running.parity import (
 )
 
 _LARGEST_TEXT = 2**28  # bytes of a text file
-_LARGEST_ERROR = 1e-4
-"""Mean error of the divergence at a position, in nats, from which there is a warning."""
 
 
 def compare(options: ParityOptions) -> None:
@@ -60,6 +61,8 @@ def compare(options: ParityOptions) -> None:
         return
     if options.texts or options.length:
         raise UsageError("--text and --length choose what --depth reads.", fix="Pass --depth, too.")
+    if options.output:
+        raise UsageError("A results file stores only comparisons by position.", fix="Pass --depth, too.")
     if len(options.candidates) > 1:
         raise UsageError("Answers are compared of two models at a time.", fix="Give two models, or pass --depth.")
     bundle = options.bundle
@@ -134,17 +137,38 @@ def _compare_by_depth(options: ParityOptions) -> None:
         texts = _documents(_prompts(opened_bundle, options.task_names, choice, cards[0]))
     with (
         offline(*(server_address(card) for card in cards)),
-        tempfile.TemporaryDirectory(prefix="lbx-depth-") as folder,
+        _depth_files(options.output) as (store, folder),
         RunBar() as bar,
     ):
         result = compare_by_depth(
             [replace(text, max_tokens=options.length or 0) for text in texts],
             lambda: load_model(cards[0], opened_bundle),
             [partial(load_model, card, opened_bundle) for card in cards[1:]],
-            folder=Path(folder),
+            folder=folder,
+            store=store,
+            bundle_digest=opened_bundle.digest if opened_bundle else "",
             progress=lambda model, done, total: bar.on_count(f"Reading with {model}", done, total, "tokens"),
         )
-    _show_depth(result, as_json=options.as_json)
+    _show_depth(result, options.output, as_json=options.as_json)
+
+
+@contextmanager
+def _depth_files(output: Path | None) -> Iterator[tuple[Store | None, Path]]:
+    """Yield the results file, and the folder for the reference's distributions, which stays next to it after a kill."""
+    if output is None:
+        with tempfile.TemporaryDirectory(prefix="lbx-depth-") as temporary_folder:
+            yield None, Path(temporary_folder)
+        return
+    folder = Path(f"{output}.depth")
+
+    def state() -> str:
+        size = format_size(sum(path.stat().st_size for path in folder.glob("*/*.distributions")))
+        return f"The texts so far are in {output}, and the reference's distributions in {folder} ({size})."
+
+    with reporting_interrupts(state), Store(output) as store:
+        yield store, folder
+    with suppress(OSError):  # it has the distributions of another comparison
+        folder.rmdir()
 
 
 def _read_text(path: Path) -> str:
@@ -167,86 +191,41 @@ def _documents(prompts: Sequence[ParityPrompt]) -> list[DepthText]:
     return [DepthText(name, text) for text, name in documents.items()]
 
 
-def _show_depth(result: Depth, *, as_json: bool) -> None:
+def _show_depth(result: Depth, output: Path | None, *, as_json: bool) -> None:
     if as_json:
-        answer_json(json.dumps(depth_json(result), ensure_ascii=False, indent=2))
-        return
-    data = depth_json(result)
-    models = [data["reference"], *data["candidates"]]
-    deepest = max(row.stop for candidate in result.candidates for row in summarise_by_bin(candidate))
-    _show_rows(
-        f"Models ({deepest:,} tokens in the cache)",
-        (
-            Column("model", "model"),
-            Column("backend", "backend"),
-            Column("weights", "weights"),
-            Column("cache", "KV cache"),
-            Column("speed", "tokens/s", "number"),
-        ),
-        [
+        answer_json(json.dumps(_depth_json(result), ensure_ascii=False, indent=2))
+    else:
+        show_sheets([sheet(FORMATS, formats_table(result.pairs, {})), sheet(DEPTH_PARITY, depth_table(result.pairs))])
+    reference = result.pairs[0].row.reference_model
+    if result.stored_bytes:
+        note(f"The distributions of {reference} took {format_size(result.stored_bytes)} of disk.")
+    if result.known_texts:
+        note(f"{format_count(result.known_texts, 'text')} had been compared before, and {output} had the numbers.")
+
+
+def _depth_json(result: Depth) -> dict[str, Any]:
+    """Return the comparison as JSON: models, bins over texts, and bins of each text."""
+    row = asdict(result.pairs[0].row)
+    prefix = "reference_"
+    return {
+        "comparison_id": row["comparison_id"],
+        "reference": {name.removeprefix(prefix): row[name] for name in row if name.startswith(prefix)},
+        "stored_bytes": result.stored_bytes,
+        "candidates": [
             {
-                **model,
-                "weights": format_size(model["weights_bytes"]),
-                "cache": format_size(model["kv_bytes_per_token"] and deepest * model["kv_bytes_per_token"]),
-                "speed": model["tokens"] / model["seconds"],
+                **{name: value for name, value in pair.row.values().items() if not name.startswith(prefix)},
+                "bins": summarise_by_bin(pair.bins),
+                "texts": [item.values() for item in pair.bins],
             }
-            for model in models
+            for pair in result.pairs
         ],
-    )
-    _show_rows(
-        f"Difference from {result.reference.model} by position",
-        (
-            Column("model", "model"),
-            Column("bin", "positions"),
-            Column("texts", "texts", "count"),
-            Column("kl", "KL, mean (nats)", "number"),
-            Column("kl_interval", "95%", optional=True),
-            Column("kl_p99", "KL, 99th percentile", "number"),
-            Column("same_top", "same top token %", "percent"),
-            Column("perplexity_ratio", "perplexity ratio", "number"),
-            Column("perplexity_interval", "95%", optional=True),
-        ),
-        [
-            {
-                **asdict(row),
-                "bin": f"{short_length(row.start)} to {short_length(row.stop)}",
-                "kl_interval": _ends(row.kl_low, row.kl_high),
-                "perplexity_interval": _ends(row.perplexity_low, row.perplexity_high),
-            }
-            for candidate in result.candidates
-            for row in summarise_by_bin(candidate)
-        ],
-    )
-    for candidate in result.candidates:
-        name = candidate.info.model
-        note(
-            f"{name}: the divergence at a position is off by {candidate.kl_error:.1g} nats on average, and at most by "
-            f"{candidate.max_kl_error:.1g}, measured at {format_count(candidate.audited_positions, 'position')} with "
-            "whole distributions. Means over positions are closer."
-        )
-        if candidate.kl_error > _LARGEST_ERROR:
-            note(
-                f"Warning: {name}'s distributions are too far from the reference's for the stored sample, so its "
-                f"divergences are off by more than {_LARGEST_ERROR:g} nats."
-            )
-        if candidate.info.name == "endpoint":
-            note(
-                f"{name}: its server gives only the likeliest tokens. All others count as one, so that the divergence "
-                "is a lower bound."
-            )
-    note(f"The distributions of {result.reference.model} took {format_size(result.stored_bytes)} of disk.")
-    if any(row.texts < MIN_TEXTS for candidate in result.candidates for row in summarise_by_bin(candidate)):
-        note(f"Positions in fewer than {MIN_TEXTS} texts have no interval.")
+    }
 
 
 def _show_rows(title: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
     names = [column.name for column in columns]
     table = Table(names, [tuple(row.get(name) for name in names) for row in rows])
     show_table(title, cells(Report("", title, columns), table))
-
-
-def _ends(low: float | None, high: float | None) -> str | None:
-    return None if low is None or high is None else f"[{number(low)}, {number(high)}]"
 
 
 def _show_parity(result: Measured, names: Sequence[str], *, as_json: bool) -> None:

@@ -156,9 +156,18 @@ class ParityOptions:
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
 
-    BRIEF: ClassVar[Sequence[str]] = ("bundle", "task_names", "limit", "fail_above", "depth", "texts", "length")
+    BRIEF: ClassVar[Sequence[str]] = (
+        "bundle",
+        "task_names",
+        "limit",
+        "fail_above",
+        "depth",
+        "texts",
+        "length",
+        "output",
+    )
 
-    first: Annotated[str, Argument("A model card, a .gguf file, or a model folder: the reference.", "MODEL_A")]
+    first: Annotated[str, Argument("The reference: a model card, .gguf file or model folder.", "MODEL_A")]
     candidates: Annotated[tuple[str, ...], Argument("The model to compare it with; with --depth, several.", "MODEL_B")]
     depth: Annotated[
         bool,
@@ -172,6 +181,7 @@ class ParityOptions:
         int | None,
         Option("--depth: read the first N tokens of each text; default: the context window.", "N", minimum=1024),
     ] = None
+    output: Annotated[Path | None, OUTPUT.with_help("--depth: store in this results file.")] = None
     bundle: Annotated[Path | None, BUNDLE.with_help("Bundle with the prompts; default: built-in prompts.")] = None
     task_names: Annotated[
         tuple[str, ...],

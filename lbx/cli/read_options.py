@@ -56,8 +56,8 @@ class ReportOptions:
     view: Annotated[
         str | None,
         Argument(
-            f"{', '.join(NAMES)} (or one table of it); default: an overview on one screen, or in other "
-            "formats the most used reports (csv and parquet take one: name it).",
+            f"{', '.join(NAMES)} (or one table of it); default: an overview, or in other "
+            "formats the most used reports (csv, parquet: name one).",
             "REPORT",
             completion=_reports,
         ),

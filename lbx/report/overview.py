@@ -56,9 +56,9 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
     rows_of = {PAPER.name: bool(paper.rows), FAILURES.name: bool(failures)}
     more = _more(store, board, results, _next_reports(store, query, board, rows_of))
     if not board.rows:
-        tables = [(name, read_report(store, name, query)) for name in _opinions(store)]
-        opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
-        return [*opinions, *failures, more] if opinions else [sheet(LEADERBOARD, board)]
+        tables = [(name, read_report(store, name, query)) for name in _other_reports(store)]
+        others = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
+        return [*others, *failures, more] if others else [sheet(LEADERBOARD, board)]
     averages = _averages(paper, board)
     marks = with_labels(store, mark_counts(store, query), among)
     rest = [*_fault_counts(marks), *failures, more]
@@ -172,10 +172,13 @@ def _short(message: str) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
 
 
-def _opinions(store: Store) -> list[str]:
-    """Names of the reports of judges and raters that are not empty."""
-    ((judged, rated),) = store.query("SELECT (SELECT count(*) FROM judges), (SELECT count(*) FROM ratings)").rows
-    return [name for name, count in (("judge_results", judged), ("rating_results", rated)) if count]
+def _other_reports(store: Store) -> list[str]:
+    """Names of the reports of judges, raters and comparisons by position that are not empty."""
+    ((judged, rated, compared),) = store.query(
+        "SELECT (SELECT count(*) FROM judges), (SELECT count(*) FROM ratings), (SELECT count(*) FROM depth_parity)"
+    ).rows
+    counts = (("judge_results", judged), ("rating_results", rated), ("formats", compared), ("depth_parity", compared))
+    return [name for name, count in counts if count]
 
 
 def _next_reports(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
@@ -186,7 +189,7 @@ def _next_reports(store: Store, query: ReportQuery, board: Table, rows_of: Mappi
     full = dict(rows_of) | {
         view: any(read_report(store, name, query).rows for name in names) for view, names in tables.items()
     }
-    return [*(name for name in recommended_reports() if full.get(name, bool(board.rows))), *_opinions(store)]
+    return [*(name for name in recommended_reports() if full.get(name, bool(board.rows))), *_other_reports(store)]
 
 
 def _more(store: Store, board: Table, results: Path, views: Sequence[str]) -> Sheet:

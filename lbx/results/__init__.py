@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lbx.results.file.store import Store as Store
+    from lbx.results.rows import DepthPairRow as DepthPairRow
+    from lbx.results.rows import DepthRow as DepthRow
     from lbx.results.rows import GenerationRow as GenerationRow
     from lbx.results.rows import RunRow as RunRow
     from lbx.results.rows import SampleRow as SampleRow
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from lbx.results.rows import SessionRow as SessionRow
     from lbx.results.rows import Table as Table
 
-_ROWS = ("GenerationRow", "RunRow", "SampleRow", "ScoreRow", "SessionRow", "Table")
+_ROWS = ("DepthPairRow", "DepthRow", "GenerationRow", "RunRow", "SampleRow", "ScoreRow", "SessionRow", "Table")
 _MODULES = {**dict.fromkeys(_ROWS, "rows"), "Store": "file.store"}
 __all__ = [*_MODULES]  # noqa: PLE0604
 

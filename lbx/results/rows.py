@@ -96,6 +96,78 @@ class RunRow(TableRow):
 
 
 @dataclass(frozen=True, slots=True)
+class DepthPairRow(TableRow):
+    """Row of ``depth_pairs``: a candidate that is compared with a reference by position in texts.
+
+    ``comparison_id`` is that of the reference and the texts, ``texts`` their number. ``settings`` and
+    ``reference_settings`` are the settings of the backend, with the names that they have in ``runs``. ``bundle_digest``
+    is "" for text files.
+    """
+
+    pair_id: str
+    comparison_id: str
+    model: str
+    backend: str
+    backend_version: str
+    settings: Mapping[str, Any]
+    hardware: Mapping[str, Any]
+    weights_bytes: int | None
+    kv_bytes_per_token: int | None
+    reference_model: str
+    reference_backend: str
+    reference_backend_version: str
+    reference_settings: Mapping[str, Any]
+    reference_hardware: Mapping[str, Any]
+    reference_weights_bytes: int | None
+    reference_kv_bytes_per_token: int | None
+    texts: int
+    bundle_digest: str
+    lbx_version: str
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class DepthRow(TableRow):
+    """Row of ``depth_parity``: comparison of two models on one text's positions in a bin.
+
+    Attributes:
+        start, stop: the bin's positions are ``start`` to ``stop`` - 1, counted from 0.
+        positions: number of compared positions, all but the last of a text's.
+        kl: mean Kullback-Leibler divergence of the candidate from the reference, in nats.
+        kl_p99, kl_max: 99th percentile and maximum of the divergence.
+        same_top: share of positions with the same likeliest token.
+        log_prob, reference_log_prob: mean log probability that each model gives the text's next token, in nats.
+        seconds, reference_seconds: time in which each model read these positions.
+        audited_positions: number of positions with a second divergence, from whole distributions.
+        kl_error, kl_error_max: mean and largest error of the divergence there, in nats, or None without such positions.
+        text_sha256: hash of the text's token ids.
+    """
+
+    pair_id: str
+    text: str
+    start: int
+    stop: int
+    positions: int
+    kl: float
+    kl_p99: float
+    kl_max: float
+    same_top: float
+    log_prob: float
+    reference_log_prob: float
+    seconds: float
+    reference_seconds: float
+    audited_positions: int
+    kl_error: float | None
+    kl_error_max: float | None
+    text_sha256: str
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the text covers at least half of the bin's positions."""
+        return 2 * self.positions >= self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
 class SampleRow(TableRow):
     """Row of ``samples``: a sample, and its position in the data.
 

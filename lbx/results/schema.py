@@ -249,4 +249,47 @@ CREATE TABLE ratings (
     created_at TIMESTAMP NOT NULL,
     PRIMARY KEY (set_id, item, rater, run_id, iteration, against_run_id, against_iteration, revision)
 );
+CREATE TABLE depth_pairs (
+    pair_id VARCHAR,
+    comparison_id VARCHAR NOT NULL,
+    model VARCHAR NOT NULL,
+    backend VARCHAR NOT NULL,
+    backend_version VARCHAR NOT NULL,
+    settings JSON NOT NULL,
+    hardware JSON NOT NULL,
+    weights_bytes BIGINT,
+    kv_bytes_per_token BIGINT,
+    reference_model VARCHAR NOT NULL,
+    reference_backend VARCHAR NOT NULL,
+    reference_backend_version VARCHAR NOT NULL,
+    reference_settings JSON NOT NULL,
+    reference_hardware JSON NOT NULL,
+    reference_weights_bytes BIGINT,
+    reference_kv_bytes_per_token BIGINT,
+    texts INTEGER NOT NULL,
+    bundle_digest VARCHAR NOT NULL,
+    lbx_version VARCHAR NOT NULL,
+    created_at TIMESTAMP NOT NULL,
+    PRIMARY KEY (pair_id)
+);
+CREATE TABLE depth_parity (
+    pair_id VARCHAR,
+    text VARCHAR,
+    start INTEGER,
+    stop INTEGER NOT NULL,
+    positions INTEGER NOT NULL,
+    kl DOUBLE NOT NULL,
+    kl_p99 DOUBLE NOT NULL,
+    kl_max DOUBLE NOT NULL,
+    same_top DOUBLE NOT NULL,
+    log_prob DOUBLE NOT NULL,
+    reference_log_prob DOUBLE NOT NULL,
+    seconds DOUBLE NOT NULL,
+    reference_seconds DOUBLE NOT NULL,
+    audited_positions INTEGER NOT NULL,
+    kl_error DOUBLE,
+    kl_error_max DOUBLE,
+    text_sha256 VARCHAR NOT NULL,
+    PRIMARY KEY (pair_id, text, start)
+);
 """

@@ -2,24 +2,33 @@
 
 Only one model is in memory at a time. The reference model reads every text, and its distributions are kept on disk,
 compressed (``lbx.running.distributions``). Each candidate then reads the same token ids.
+
+With a results file, the rows of a text are committed as soon as a candidate has read it, and each text's distributions
+are a file that is complete or missing. The same call after a kill therefore reads only what is missing.
 """
 
 from __future__ import annotations
 
 import gc
-import math
+import io
+import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lbx.base.errors import BackendError, UsageError
+from lbx.base.inputs import open_input
+from lbx.base.outputs import atomic_file
+from lbx.base.records import canonical_json, sha256_text
+from lbx.base.version import __version__
 from lbx.engine.model import Backend, BackendInfo, TextBackend, TopBackend
-from lbx.running.distributions import Distributions, PositionParity
-from lbx.statistics.estimates import t_quantile
+from lbx.results import DepthPairRow, DepthRow, Store
+from lbx.results.file.depth import DepthPair, begin_depth_pair, write_depth_rows
+from lbx.running.distributions import Distributions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,8 +37,6 @@ if TYPE_CHECKING:
 
 FIRST_BIN = 1024
 """Size of the first bin of positions, in tokens. Each further bin ends at twice the position."""
-MIN_TEXTS = 6
-"""Smallest number of texts with an interval."""
 DepthProgress = Callable[[str, int, int], None]
 """Callback for progress: model name, number of read tokens, number of tokens."""
 
@@ -54,72 +61,18 @@ class DepthText:
 
 
 @dataclass(frozen=True, slots=True)
-class BinParity:
-    """Comparison of two models on one text's positions in a bin.
-
-    Attributes:
-        start, stop: the bin's positions are ``start`` to ``stop`` - 1, counted from 0.
-        positions: number of compared positions, all but the last of a text's.
-        kl: mean Kullback-Leibler divergence of the candidate from the reference, in nats.
-        kl_p99, kl_max: 99th percentile and maximum of the divergence.
-        same_top: share of positions with the same likeliest token.
-        log_prob_reference, log_prob: mean log probability that each model gives the text's next token, in nats.
-    """
-
-    text: str
-    start: int
-    stop: int
-    positions: int
-    kl: float
-    kl_p99: float
-    kl_max: float
-    same_top: float
-    log_prob_reference: float
-    log_prob: float
-
-    @property
-    def is_covered(self) -> bool:
-        """Whether the text covers at least half of the bin's positions."""
-        return 2 * self.positions >= self.stop - self.start
-
-
-class ReadingSpeed(NamedTuple):
-    """Number of tokens that a model read, and the seconds of reading, without the comparison."""
-
-    tokens: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateDepth:
-    """Comparison of a candidate with the reference over all texts.
-
-    Attributes:
-        audited_positions: number of positions with a second divergence, from whole distributions.
-        kl_error: mean error of the divergence at these positions, in nats.
-        max_kl_error: largest error.
-    """
-
-    info: BackendInfo
-    bins: tuple[BinParity, ...]
-    speed: ReadingSpeed
-    audited_positions: int
-    kl_error: float
-    max_kl_error: float
-
-
-@dataclass(frozen=True, slots=True)
 class Depth:
     """Comparison of candidates with a reference.
 
     Attributes:
+        pairs: candidates in the order of the command.
         stored_bytes: size of the reference's distributions on disk.
+        known_texts: number of texts that the results file had already, summed over candidates.
     """
 
-    reference: BackendInfo
-    speed: ReadingSpeed
+    pairs: tuple[DepthPair, ...]
     stored_bytes: int
-    candidates: tuple[CandidateDepth, ...]
+    known_texts: int
 
 
 def position_bins(tokens: int) -> list[tuple[int, int]]:
@@ -131,51 +84,173 @@ def position_bins(tokens: int) -> list[tuple[int, int]]:
     return bins
 
 
+class _TokenText(NamedTuple):
+    """Text as token ids, and the file of the reference's distributions."""
+
+    source: DepthText
+    tokens: Sequence[int]
+    sha256: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _TextComparison:
+    """Reference and texts of a comparison."""
+
+    info: BackendInfo
+    readings: Sequence[_TokenText]
+    folder: Path
+    bundle_digest: str
+
+    @classmethod
+    def prepare(
+        cls, reference: Backend, texts: Sequence[DepthText], folder: Path, bundle_digest: str
+    ) -> _TextComparison:
+        info = reference.info
+        ids = [text.token_ids(reference)[: text.max_tokens or info.context_window] for text in texts]
+        _check_lengths(ids, info)
+        by_hash = {
+            sha256_text(canonical_json(tokens)): (text, tokens)
+            for text, tokens in zip(texts, ids, strict=True)
+            if len(tokens) > 1
+        }
+        place = folder / sha256_text(canonical_json([*_identity(info), sorted(by_hash)]))[:8]
+        readings = [
+            _TokenText(text, tokens, sha256, place / f"{sha256[:16]}.distributions")
+            for sha256, (text, tokens) in by_hash.items()
+        ]
+        return cls(info, readings, place, bundle_digest)
+
+    @property
+    def comparison_id(self) -> str:
+        return f"{self.info.model}-{self.info.name}-{self.folder.name}"
+
+    def pair_row(self, candidate: BackendInfo) -> DepthPairRow:
+        digest = sha256_text(canonical_json([self.comparison_id, *_identity(candidate)]))[:8]
+        return DepthPairRow(
+            pair_id=f"{candidate.model}-{candidate.name}-{digest}",
+            comparison_id=self.comparison_id,
+            **_model_columns(candidate),
+            **{f"reference_{name}": value for name, value in _model_columns(self.info).items()},
+            texts=len(self.readings),
+            bundle_digest=self.bundle_digest,
+            lbx_version=__version__,
+        )
+
+
+def _settings(info: BackendInfo) -> dict[str, Any]:
+    """Settings of a backend, named as in ``runs``."""
+    return {f"backend.{name}": value for name, value in info.settings.items()}
+
+
+def _identity(info: BackendInfo) -> list[Any]:
+    return [info.model, info.name, _settings(info)]
+
+
+def _model_columns(info: BackendInfo) -> dict[str, Any]:
+    return {
+        "model": info.model,
+        "backend": info.name,
+        "backend_version": info.version,
+        "settings": _settings(info),
+        "hardware": dict(info.hardware),
+        "weights_bytes": info.weights_bytes,
+        "kv_bytes_per_token": info.kv_bytes_per_token,
+    }
+
+
 def compare_by_depth(
     texts: Sequence[DepthText],
     load_reference: Callable[[], Backend],
     load_candidates: Sequence[Callable[[], Backend]],
     *,
     folder: Path,
+    store: Store | None = None,
+    bundle_digest: str = "",
     chunk: int = 0,
     progress: DepthProgress = lambda _name, _done, _total: None,
 ) -> Depth:
     """Compare candidates with a reference on texts. Each model is loaded after the previous one is closed.
 
     Args:
-        folder: folder for the reference's distributions.
+        folder: folder for the reference's distributions, which are removed at the end. After a failure they stay.
+        store: results file that gets each text's rows at once, and whose texts are not read again.
+        bundle_digest: digest of the texts' bundle, or "" for text files.
         chunk: number of tokens of a pass; 0: the reference chooses (``text_chunk``).
 
     Raises:
         UsageError: no text fills a bin, or a candidate has another vocabulary.
-        BackendError: a model cannot be loaded, failed, or does not return logits.
+        BackendError: a model cannot be loaded, failed, or does not return probabilities.
+        StoreError: the results file cannot be written.
         OSError: the folder's disk is full.
     """
-    ids: list[list[int]] = []
     with _LoadedModel(load_reference) as reference:
         _check_reference(reference)
-        info = reference.info
-        ids = [text.token_ids(reference)[: text.max_tokens or info.context_window] for text in texts]
-        _check_lengths(ids, info)
-        total, done, seconds = sum(map(len, ids)), 0, 0.0
-        paths = [folder / f"{number}.distributions" for number in range(len(texts))]
-        for path, tokens in zip(paths, ids, strict=True):
-            with path.open("wb") as file:
-                for start, logits, elapsed in _read_text(reference, tokens, chunk):
-                    seconds += elapsed
-                    for values in Distributions.of_logits(logits, tokens, start):
-                        np.save(file, values)
-                    done, chunk = done + len(logits), chunk or len(logits)
-                    progress(info.model, done, total)
-    speed = ReadingSpeed(total, seconds)
-    stored = sum(path.stat().st_size for path in paths)
-    candidates = []
+        comparison = _TextComparison.prepare(reference, texts, folder, bundle_digest)
+        comparison.folder.mkdir(parents=True, exist_ok=True)
+        missing = [reading for reading in comparison.readings if not reading.path.is_file()]
+        is_known = store is not None and _has_comparison(store, comparison)
+        if not is_known:
+            _keep_distributions(reference, missing, chunk, progress)
+    if is_known and missing:  # perhaps of texts that all candidates have read
+        assert store is not None
+        unread: set[str] = set()
+        for load in load_candidates:
+            with _LoadedModel(load) as candidate:
+                _check_vocabulary(candidate, comparison)
+                done = {row.text_sha256 for row in begin_depth_pair(store, comparison.pair_row(candidate.info))}
+                unread |= {reading.sha256 for reading in comparison.readings} - done
+        if needed := [reading for reading in missing if reading.sha256 in unread]:
+            with _LoadedModel(load_reference) as reference:
+                _keep_distributions(reference, needed, chunk, progress)
+    stored_bytes = sum(reading.path.stat().st_size for reading in comparison.readings if reading.path.is_file())
+    pairs: dict[str, DepthPair] = {}
+    known_texts = 0
     for load in load_candidates:
         with _LoadedModel(load) as candidate:
-            _check_vocabulary(candidate, info, texts, ids)
-            readings = list(zip([text.name for text in texts], ids, paths, strict=True))
-            candidates.append(_compare_candidate(candidate, readings, chunk, progress))
-    return Depth(info, speed, stored, tuple(candidates))
+            row = comparison.pair_row(candidate.info)
+            if row.pair_id in pairs:
+                continue
+            _check_vocabulary(candidate, comparison)
+            bins = [] if store is None else begin_depth_pair(store, row)
+            done = {item.text_sha256 for item in bins}
+            known_texts += len(done)
+            rest = [reading for reading in comparison.readings if reading.sha256 not in done]
+            for rows in _compare_candidate(candidate, row.pair_id, rest, progress):
+                if store is not None:
+                    write_depth_rows(store, rows)
+                bins += rows
+            pairs[row.pair_id] = DepthPair(row, bins)
+    shutil.rmtree(comparison.folder)
+    return Depth(tuple(pairs.values()), stored_bytes, known_texts)
+
+
+def _has_comparison(store: Store, comparison: _TextComparison) -> bool:
+    found = store.query("SELECT 1 FROM depth_pairs WHERE comparison_id = ? LIMIT 1", [comparison.comparison_id])
+    return bool(found.rows)
+
+
+def _keep_distributions(
+    reference: Backend, readings: Sequence[_TokenText], chunk: int, progress: DepthProgress
+) -> None:
+    """Write the reference's distributions of texts: those of each pass, then the seconds of the passes."""
+    total, done = sum(len(reading.tokens) for reading in readings), 0
+    for reading in readings:
+        seconds = []
+        with atomic_file(reading.path, sync=True) as file:
+            for start, logits, elapsed in _read_text(reference, reading.tokens, chunk):
+                seconds.append(elapsed)
+                _save(file, *Distributions.of_logits(logits, reading.tokens, start))
+                done += len(logits)
+                progress(reference.info.model, done, total)
+            _save(file, np.array(seconds))
+
+
+def _save(file: Any, *arrays: NDArray[Any]) -> None:
+    content = io.BytesIO()
+    for values in arrays:
+        np.save(content, values)
+    file.write(content.getbuffer())  # np.save of a file reports a full disk without its error number
 
 
 class _LoadedModel:
@@ -208,34 +283,32 @@ def _check_lengths(ids: Sequence[Sequence[int]], info: BackendInfo) -> None:
         )
 
 
-def _check_vocabulary(
-    candidate: Backend, reference: BackendInfo, texts: Sequence[DepthText], ids: Sequence[Sequence[int]]
-) -> None:
-    name = candidate.info.model
-    if not candidate.info.knows_prompt_tokens:
-        raise UsageError(
-            f"{name} turns texts into tokens itself, so its distributions cannot be compared.",
-            fix='Add [tokenizer] to the model card, and leave out api = "chat".',
-        )
-    if max(map(len, ids)) > candidate.info.context_window:
-        raise UsageError(
-            f"A text has more tokens than the context window of {name}, {candidate.info.context_window:,}.",
-            fix="Read less of each text with --length, or raise context_window in the model card.",
-        )
-    if any(text.token_ids(candidate)[: len(tokens)] != [*tokens] for text, tokens in zip(texts, ids, strict=True)):
-        raise UsageError(
-            f"{name} and {reference.model} turn the texts into different token ids, so their distributions cannot be "
-            "compared.",
-            fix="Compare two formats of one model, or compare the answers of both: leave out --depth.",
-        )
-
-
 def _check_reference(backend: Backend) -> None:
     if not isinstance(backend, TextBackend):
         raise UsageError(
             f"{backend.info.model} cannot be the reference: the backend {backend.info.name} does not return the "
             "probabilities of all tokens within a text.",
             fix="Give a model on llama.cpp or transformers first.",
+        )
+
+
+def _check_vocabulary(candidate: Backend, comparison: _TextComparison) -> None:
+    name, readings = candidate.info.model, comparison.readings
+    if not candidate.info.knows_prompt_tokens:
+        raise UsageError(
+            f"{name} turns texts into tokens itself, so its distributions cannot be compared.",
+            fix='Add [tokenizer] to the model card, and leave out api = "chat".',
+        )
+    if max(len(reading.tokens) for reading in readings) > candidate.info.context_window:
+        raise UsageError(
+            f"A text has more tokens than the context window of {name}, {candidate.info.context_window:,}.",
+            fix="Read less of each text with --length, or raise context_window in the model card.",
+        )
+    if any(text.token_ids(candidate)[: len(tokens)] != [*tokens] for text, tokens, *_ in readings):
+        raise UsageError(
+            f"{name} and {comparison.info.model} turn the texts into different token ids, so their distributions "
+            "cannot be compared.",
+            fix="Compare two formats of one model, or compare the answers of both: leave out --depth.",
         )
 
 
@@ -261,164 +334,79 @@ def _read_candidate(
         return
     clock = time.monotonic()
     found = backend.text_top_log_probs(tokens)
-    seconds = (time.monotonic() - clock) / len(tokens)
+    token_s = (time.monotonic() - clock) / len(tokens)
     for start in range(0, len(tokens), chunk):
         part = found.part(start, start + chunk)
-        yield start, part, seconds * len(part)
+        yield start, part, token_s * len(part)
+
+
+class _Positions(NamedTuple):
+    """Comparison at each of successive positions.
+
+    Attributes:
+        error: error of the divergence, or NaN at a position whose whole distribution was not kept.
+        seconds, reference_seconds: share of the time of the position's pass.
+    """
+
+    divergence: NDArray[np.float64]
+    same_top: NDArray[np.bool_]
+    candidate: NDArray[np.float64]
+    reference: NDArray[np.float64]
+    error: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    reference_seconds: NDArray[np.float64]
 
 
 def _compare_candidate(
-    candidate: Backend,
-    readings: Sequence[tuple[str, Sequence[int], Path]],
-    chunk: int,
-    progress: DepthProgress,
-) -> CandidateDepth:
-    """Compare a candidate with the reference. ``readings``: name, token ids and the reference's file of each text."""
-    total, done, seconds = sum(len(tokens) for _, tokens, _ in readings), 0, 0.0
-    errors: list[NDArray[np.float64]] = []
-    bins: list[BinParity] = []
-    for name, tokens, path in readings:
-        passes = []
-        with path.open("rb") as file:
-            for start, logits, elapsed in _read_candidate(candidate, tokens, chunk):
-                seconds += elapsed
-                reference = Distributions.load(file)
-                passes.append(reference.compare(logits, tokens, start))
+    candidate: Backend, pair_id: str, readings: Sequence[_TokenText], progress: DepthProgress
+) -> Iterator[list[DepthRow]]:
+    """Yield the rows of each text."""
+    total, done = sum(len(reading.tokens) for reading in readings), 0
+    for reading in readings:
+        passes: list[_Positions] = []
+        with open_input(reading.path) as file:
+            reference = Distributions.load(file)
+            for start, logits, elapsed in _read_candidate(candidate, reading.tokens, len(reference.counts)):
+                if start:
+                    reference = Distributions.load(file)
+                passes.append(_compare_pass(reference, logits, reading.tokens, start, elapsed))
                 done += len(logits)
                 progress(candidate.info.model, done, total)
-        positions = PositionParity(*map(np.concatenate, zip(*passes, strict=True)))
-        bins += _summarise_bins(name, positions)
-        errors.append(positions.error[np.isfinite(positions.error)])
-    error = np.concatenate(errors)
-    return CandidateDepth(
-        candidate.info,
-        tuple(bins),
-        ReadingSpeed(total, seconds),
-        len(error),
-        float(error.mean()) if len(error) else math.nan,
-        float(error.max(initial=0)),
-    )
+            seconds = np.load(file, allow_pickle=False)
+        positions = _Positions(*map(np.concatenate, zip(*passes, strict=True)))
+        counts = [len(part.divergence) for part in passes]
+        shares = np.repeat(seconds / counts, counts)
+        yield [*_summarise_bins(pair_id, reading, positions._replace(reference_seconds=shares))]
 
 
-def _summarise_bins(name: str, positions: PositionParity) -> Iterator[BinParity]:
+def _compare_pass(
+    reference: Distributions, logits: Logits | TopLogProbs, tokens: Sequence[int], start: int, time_s: float
+) -> _Positions:
+    count = len(logits)
+    return _Positions(*reference.compare(logits, tokens, start), np.full(count, time_s / count), np.full(count, np.nan))
+
+
+def _summarise_bins(pair_id: str, text: _TokenText, positions: _Positions) -> Iterator[DepthRow]:
     count = len(positions.divergence) - 1  # no token follows the last one
     for start, stop in position_bins(count):
-        divergence, same_top, candidate, reference, _ = (values[start : min(stop, count)] for values in positions)
-        yield BinParity(
-            name,
+        part = _Positions._make(values[start : min(stop, count)] for values in positions)
+        errors = part.error[np.isfinite(part.error)]
+        yield DepthRow(
+            pair_id,
+            text.source.name,
             start,
             stop,
-            len(divergence),
-            float(divergence.mean()),
-            float(np.quantile(divergence, 0.99)),
-            float(divergence.max()),
-            float(same_top.mean()),
-            float(reference.mean()),
-            float(candidate.mean()),
+            len(part.divergence),
+            float(part.divergence.mean()),
+            float(np.quantile(part.divergence, 0.99)),
+            float(part.divergence.max()),
+            float(part.same_top.mean()),
+            float(part.candidate.mean()),
+            float(part.reference.mean()),
+            float(part.seconds.sum()),
+            float(part.reference_seconds.sum()),
+            len(errors),
+            float(errors.mean()) if len(errors) else None,
+            float(errors.max()) if len(errors) else None,
+            text.sha256,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class DepthRow:
-    """Comparison of a candidate with the reference at the positions of a bin, over texts.
-
-    The intervals are 95% intervals of the mean over texts (t), None below ``MIN_TEXTS`` texts.
-
-    Attributes:
-        texts: number of texts that cover at least half of the bin.
-        kl, kl_low, kl_high: mean divergence in nats.
-        kl_p99: mean over texts of the 99th percentile.
-        same_top, same_top_low, same_top_high: share of positions with the same likeliest token.
-        perplexity_ratio, perplexity_low, perplexity_high: perplexity of the candidate divided by the reference's:
-            the exponential of the mean over texts.
-    """
-
-    model: str
-    start: int
-    stop: int
-    texts: int
-    positions: int
-    kl: float
-    kl_low: float | None
-    kl_high: float | None
-    kl_p99: float
-    same_top: float
-    same_top_low: float | None
-    same_top_high: float | None
-    perplexity_ratio: float
-    perplexity_low: float | None
-    perplexity_high: float | None
-
-
-def summarise_by_bin(candidate: CandidateDepth) -> list[DepthRow]:
-    """Summarise a candidate by bin of positions. Bins that no text covers are left out."""
-    bins: dict[tuple[int, int], list[BinParity]] = {}
-    for item in candidate.bins:
-        if item.is_covered:
-            bins.setdefault((item.start, item.stop), []).append(item)
-    return [_summarise(candidate.info.model, start, stop, items) for (start, stop), items in sorted(bins.items())]
-
-
-def _summarise(model: str, start: int, stop: int, items: Sequence[BinParity]) -> DepthRow:
-    kl, kl_ends = _mean(item.kl for item in items)
-    same, same_ends = _mean(item.same_top for item in items)
-    loss, loss_ends = _mean(item.log_prob_reference - item.log_prob for item in items)
-    return DepthRow(
-        model,
-        start,
-        stop,
-        len(items),
-        sum(item.positions for item in items),
-        kl,
-        None if kl_ends is None else max(0.0, kl_ends[0]),
-        None if kl_ends is None else kl_ends[1],
-        float(np.mean([item.kl_p99 for item in items])),
-        same,
-        None if same_ends is None else max(0.0, same_ends[0]),
-        None if same_ends is None else min(1.0, same_ends[1]),
-        math.exp(loss),
-        None if loss_ends is None else math.exp(loss_ends[0]),
-        None if loss_ends is None else math.exp(loss_ends[1]),
-    )
-
-
-def _mean(values: Iterable[float]) -> tuple[float, tuple[float, float] | None]:
-    """Mean, and the 95% interval by the t distribution, or None for fewer than ``MIN_TEXTS`` values."""
-    array = np.array([*values])
-    mean = float(array.mean())
-    if len(array) < MIN_TEXTS:
-        return mean, None
-    half = t_quantile(0.975, len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
-    return mean, (mean - half, mean + half)
-
-
-def depth_json(depth: Depth) -> dict[str, Any]:
-    """Return the comparison as JSON: models, bins over texts, and bins of each text."""
-    return {
-        "reference": _model_json(depth.reference, depth.speed),
-        "stored_bytes": depth.stored_bytes,
-        "candidates": [
-            {
-                **_model_json(candidate.info, candidate.speed),
-                "audited_positions": candidate.audited_positions,
-                "kl_error": candidate.kl_error,
-                "max_kl_error": candidate.max_kl_error,
-                "bins": [asdict(row) for row in summarise_by_bin(candidate)],
-                "texts": [asdict(item) for item in candidate.bins],
-            }
-            for candidate in depth.candidates
-        ],
-    }
-
-
-def _model_json(info: BackendInfo, speed: ReadingSpeed) -> dict[str, Any]:
-    return {
-        "model": info.model,
-        "backend": info.name,
-        "version": info.version,
-        "weights_bytes": info.weights_bytes,
-        "kv_bytes_per_token": info.kv_bytes_per_token,
-        "tokens": speed.tokens,
-        "seconds": speed.seconds,
-        "settings": dict(info.settings),
-    }

@@ -226,9 +226,9 @@ def test_iterations_are_kept_apart(lbx: Lbx, bundle: Path, tmp_path: Path) -> No
 _TAKERS = {
     ("--rows", 5): {"changes"},
     ("--tasks", "needle/single_en"): {"changes", "comparison", "decision"},
-    ("--margin", 2): {"comparison", "decision"},
-    ("--allow-different-settings",): {"comparison", "changes", "decision"},
-    ("--baseline", "RUN"): {"comparison", "changes", "truncation_effect"},
+    ("--margin", 2): {"comparison", "decision", "formats"},
+    ("--allow-different-settings",): {"comparison", "changes", "decision", "formats"},
+    ("--baseline", "RUN"): {"comparison", "changes", "flips", "truncation_effect"},
     ("--keep-share", 0.5): {"effective_context"},
     ("--keep-score", 0.5): {"effective_context"},
     ("--published", "GPT"): {"paper", "board", "reference", "effective_context"},

@@ -65,9 +65,9 @@ def test_two_cache_types_by_depth(lbx: Lbx, demo: Path, demo_gguf: Path, bundle:
     text = tmp_path / "text.txt"
     text.write_text("The grey harbour has seven bridges, and each has a name. " * 90)
     done = lbx.ok("parity", demo, demo, coarse, "--depth", "--text", text)
-    for heading in ("KV cache", "KL, mean (nats)", "same top token %", "perplexity ratio", "coarse"):
-        assert heading in done.stdout
-    assert "Positions in fewer than 6 texts have no interval." in done.stderr
+    for words in ("memory", "KV q8_0", "KL, mean", "same top token %", "perplexity ratio", "coarse"):
+        assert words in done.stdout
+    assert "Positions in fewer than 6 texts have no interval." in done.stdout
     told = json.loads(lbx("parity", demo, demo, coarse, "--depth", "--text", text, "--json").stdout)
     same, other = told["candidates"]
     assert all(row["kl"] < 1e-5 for row in same["bins"])

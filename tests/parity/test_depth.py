@@ -14,7 +14,8 @@ import pytest
 
 from lbx.backends import Backend, load, read_card
 from lbx.base.errors import UsageError
-from lbx.running.depth import Depth, DepthText, compare_by_depth, summarise_by_bin
+from lbx.report.rows.depth_parity import summarise_by_bin
+from lbx.running.depth import Depth, DepthText, compare_by_depth
 from lbx.running.distributions import AUDIT_STEP
 from tests.parity.test_distributions import divergences, log_probs
 from tests.parity.test_measuring import F32, card
@@ -89,14 +90,14 @@ def test_the_numbers_are_those_of_a_plain_loop(tiny: Path, hf: Path, noisy: Path
     texts = [text(700, max_tokens=1500), text(900, 1, max_tokens=1500)]
     other = card(tmp_path, "hf", noisy, 'dtype = "float32"\n')
     found = compared(texts, tmp_path, hf, other)
-    (candidate,) = found.candidates
+    ((_, bins),) = found.pairs
     backend = load(read_card(hf))
     for one in texts:
         tokens = one.token_ids(backend)[: one.max_tokens]
         first, second = full_logits(tiny / "hf", tokens), full_logits(noisy, tokens)
         kl, count = divergences(first, second)[:-1], len(tokens) - 1
         at = np.arange(count)
-        for got in (item for item in candidate.bins if item.text == one.name):
+        for got in (item for item in bins if item.text == one.name):
             part = slice(got.start, min(got.stop, count))
             assert got.positions == len(kl[part])
             assert got.kl == pytest.approx(kl[part].mean(), abs=1e-4)
@@ -104,11 +105,12 @@ def test_the_numbers_are_those_of_a_plain_loop(tiny: Path, hf: Path, noisy: Path
             assert got.kl_max == pytest.approx(kl[part].max(), rel=1e-3)
             same = first[:-1].argmax(axis=1) == second[:-1].argmax(axis=1)
             assert got.same_top == pytest.approx(same[part].mean(), abs=2 / got.positions)
-            for logits, mean in ((first, got.log_prob_reference), (second, got.log_prob)):
+            for logits, mean in ((first, got.reference_log_prob), (second, got.log_prob)):
                 assert mean == pytest.approx(log_probs(logits)[at, tokens[1:]][part].mean(), abs=1e-5)
-    assert candidate.audited_positions == 2 * -(-1500 // AUDIT_STEP)
+    assert sum(item.audited_positions for item in bins) == 2 * -(-1500 // AUDIT_STEP)
     backend.close()
-    assert candidate.max_kl_error < 1e-4
+    assert max(item.kl_error_max or 0 for item in bins) < 1e-4
+    assert all(item.seconds > 0 and item.reference_seconds > 0 for item in bins)
 
 
 @pytest.mark.parametrize("backend", ["hf", "gguf"])
@@ -124,21 +126,21 @@ def test_chunks_threads_and_order_change_nothing(
         path.write_text(path.read_text("utf-8") + "threads = 1\n", "utf-8")
     for chunk, paths in ((64, (first, other)), (256, single)):
         for got, item in zip(
-            compared(texts[::-1], tmp_path, *paths, chunk=chunk).candidates[0].bins,
-            sorted(usual.candidates[0].bins, key=lambda item: -int(item.text[-1])),
+            compared(texts[::-1], tmp_path, *paths, chunk=chunk).pairs[0].bins,
+            sorted(usual.pairs[0].bins, key=lambda item: -int(item.text[-1])),
             strict=True,
         ):
             assert (got.text, got.start, got.positions) == (item.text, item.start, item.positions)
-            for name in ("kl", "kl_p99", "log_prob", "log_prob_reference"):
+            for name in ("kl", "kl_p99", "log_prob", "reference_log_prob"):
                 assert getattr(got, name) == pytest.approx(getattr(item, name), abs=1e-5)
 
 
 def test_two_formats_of_the_same_weights(hf: Path, gguf: Path, tmp_path: Path) -> None:
-    (candidate,) = compared([text(900)], tmp_path, hf, gguf).candidates
-    row, *_ = summarise_by_bin(candidate)
-    assert row.kl < 1e-5 and row.kl_p99 < 1e-4 and row.same_top > 0.99
-    assert row.perplexity_ratio == pytest.approx(1, abs=1e-4)
-    assert (row.kl_low, row.same_top_low, row.perplexity_low) == (None, None, None)
+    (pair,) = compared([text(900)], tmp_path, hf, gguf).pairs
+    row, *_ = summarise_by_bin(pair.bins)
+    assert row["kl"] < 1e-5 and row["kl_p99"] < 1e-4 and row["same_top"] > 0.99
+    assert row["perplexity_ratio"] == pytest.approx(1, abs=1e-4)
+    assert (row["kl_low"], row["same_top_low"], row["perplexity_ratio_low"]) == (None, None, None)
 
 
 def test_a_rotary_base_that_is_off_by_one_percent_shows_with_depth(tiny: Path, gguf: Path, tmp_path: Path) -> None:
@@ -146,10 +148,10 @@ def test_a_rotary_base_that_is_off_by_one_percent_shows_with_depth(tiny: Path, g
     wrong.mkdir()
     base = card(wrong, "llamacpp", tiny / "tiny.gguf", F32 + "rope_freq_base = 10100.0\n")
     found = compared([text(1900, seed, max_tokens=2048) for seed in range(6)], tmp_path, gguf, base)
-    early, late = summarise_by_bin(found.candidates[0])
-    assert (early.start, late.start, early.texts, late.texts) == (0, 1024, 6, 6)
-    assert late.kl_low is not None and early.kl_high is not None
-    assert late.kl > early.kl > 0
+    early, late = summarise_by_bin(found.pairs[0].bins)
+    assert (early["start"], late["start"], early["texts"], late["texts"]) == (0, 1024, 6, 6)
+    assert late["kl_low"] is not None and early["kl_high"] is not None
+    assert late["kl"] > early["kl"] > 0
 
 
 def test_a_window_that_cuts_the_text_shows_after_it(tiny: Path, tmp_path: Path) -> None:
@@ -161,9 +163,9 @@ def test_a_window_that_cuts_the_text_shows_after_it(tiny: Path, tmp_path: Path) 
         (folder / "config.json").write_text(json.dumps(config), "utf-8")
         cards.append(card(tmp_path, "hf", folder, 'dtype = "float32"\n'))
     found = compared([text(1900, max_tokens=2048)], tmp_path, *cards)
-    early, late = summarise_by_bin(found.candidates[0])
-    assert early.kl < 1e-5 and early.same_top > 0.99
-    assert late.kl > 1e-3 and late.kl > 100 * early.kl
+    early, late = summarise_by_bin(found.pairs[0].bins)
+    assert early["kl"] < 1e-5 and early["same_top"] > 0.99
+    assert late["kl"] > 1e-3 and late["kl"] > 100 * early["kl"]
 
 
 def test_a_missing_head_shows_everywhere(tiny: Path, hf: Path, tmp_path: Path) -> None:
@@ -173,15 +175,15 @@ def test_a_missing_head_shows_everywhere(tiny: Path, hf: Path, tmp_path: Path) -
 
     without = card(tmp_path, "hf", changed(tiny / "hf", tmp_path / "without", remove_head), 'dtype = "float32"\n')
     found = compared([text(1900, max_tokens=2048)], tmp_path, hf, without)
-    early, late = summarise_by_bin(found.candidates[0])
-    assert early.kl > 1e-3 and late.kl > 1e-3
-    assert 0.2 < late.kl / early.kl < 5
+    early, late = summarise_by_bin(found.pairs[0].bins)
+    assert early["kl"] > 1e-3 and late["kl"] > 1e-3
+    assert 0.2 < late["kl"] / early["kl"] < 5
 
 
 def test_a_text_counts_in_the_bins_that_it_covers(gguf: Path, tmp_path: Path) -> None:
     texts = [text(1900, max_tokens=tokens) for tokens in (400, 800, 1400, 1600)]
-    (candidate,) = compared(texts, tmp_path, gguf, gguf).candidates
-    assert [(row.start, row.texts, row.positions) for row in summarise_by_bin(candidate)] == [
+    (pair,) = compared(texts, tmp_path, gguf, gguf).pairs
+    assert [(row["start"], row["texts"], row["positions"]) for row in summarise_by_bin(pair.bins)] == [
         (0, 3, 799 + 1024 + 1024),
         (1024, 1, 1599 - 1024),
     ]
@@ -195,9 +197,9 @@ def test_types_of_keys_and_values_are_compared(demo_gguf: Path, tmp_path: Path) 
         types = f'cache_type_k = "{name}"\ncache_type_v = "{name}"\nflash_attention = true\n'
         cards.append(card(folder, "llamacpp", demo_gguf, types))
     found = compared([text(900, max_tokens=1024)], tmp_path, *cards)
-    kl = [summarise_by_bin(candidate)[0].kl for candidate in found.candidates]
+    kl = [summarise_by_bin(pair.bins)[0]["kl"] for pair in found.pairs]
     assert 0 <= kl[0] < kl[1]
-    first, second = (one.info.kv_bytes_per_token for one in found.candidates)
+    first, second = (pair.row.kv_bytes_per_token for pair in found.pairs)
     assert first and second and first > second
 
 

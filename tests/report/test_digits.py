@@ -30,6 +30,7 @@ from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import score_rows
 from tests.command_line import Lbx
 from tests.judged_rounds import add_judge, add_ratings, always_first, calibration, like_gpt4
+from tests.made_depth import add_depth
 from tests.report.made_runs import add_run
 from tests.scored_parts import TASKS, made_sample, made_scores
 
@@ -102,6 +103,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store(file) as store:
         _runs(store)
         _judged(store)
+        add_depth(store)
     with duckdb.connect(str(file)) as connection:
         connection.execute("""
             INSERT INTO sessions BY NAME
@@ -152,7 +154,7 @@ def test_the_file_has_something_for_every_report(shown: dict[str, list[Sheet]]) 
     lacking = {name for name, sheets in shown.items() if not any(one.rows for one in sheets)}
     assert lacking <= {"failures", "failures alone", "needles", "needles alone", "expected", "expected alone",
                        "board_leval_gpt4", "board_leval_gpt4 alone", "board_leval_gpt35", "board_leval_gpt35 alone",
-                       "harness", "harness alone", "revisions", "revisions alone",
+                       "harness", "harness alone", "revisions", "revisions alone", "flips", "flips alone",
                        }  # fmt: skip
 
 

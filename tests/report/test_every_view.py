@@ -29,6 +29,7 @@ from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet
 from lbx.results import GenerationRow, RunRow, SampleRow, Store, Table
 from tests.command_line import Done, Lbx
 from tests.judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_first, calibration, like_gpt4
+from tests.made_depth import F16, add_depth, depth_pair
 from tests.report.made_runs import Answer, add_run, trec
 
 NASTY = (
@@ -108,6 +109,10 @@ FILES: dict[str, Make] = {
     "36 runs": lambda store: add_run(store, "r", trec(1, 3), model="a-model-of-7-billions"),
     "names": _names,
     "judged": _judged,
+    "compared by position": lambda store: [
+        add_depth(store, depth_pair("<b>q4", reference=NASTY[0]), depth_pair(NASTY[3], F16), texts=range(count))
+        for count in (2, 7)
+    ],
     "NaN": lambda store: [add_run(store, name, trec(3, 9)) for name in ("a", "b")],
 }
 

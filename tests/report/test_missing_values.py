@@ -22,6 +22,7 @@ from lbx.results import Store
 from lbx.results.schema import SCHEMA
 from tests import profiles
 from tests.judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_first, calibration, like_gpt4
+from tests.made_depth import add_depth
 from tests.report.made_runs import add_run, trec
 
 SESSIONS = """
@@ -82,6 +83,7 @@ def _fill(store: Store) -> None:
         for n, verdict in enumerate(("answer", "against", "tie", "both_bad")) for rater in ("ann", "bob")
     ]  # fmt: skip
     add_ratings(store, "p", "pair", pairs, 4)
+    add_depth(store)
     for statement in (SESSIONS, GENERATIONS, *OTHERS):
         store.query(statement)
 

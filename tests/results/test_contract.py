@@ -14,6 +14,15 @@ COLUMNS = {
         "run_id benchmark metric_version n score low high se df clusters cluster_by method within answered asked "
         "failed_as_0 failed_as_1"
     ),
+    "depth_pairs": (
+        "pair_id comparison_id model backend backend_version settings hardware weights_bytes kv_bytes_per_token "
+        "reference_model reference_backend reference_backend_version reference_settings reference_hardware "
+        "reference_weights_bytes reference_kv_bytes_per_token texts bundle_digest lbx_version created_at"
+    ),
+    "depth_parity": (
+        "pair_id text start stop positions kl kl_p99 kl_max same_top log_prob reference_log_prob seconds "
+        "reference_seconds audited_positions kl_error kl_error_max text_sha256"
+    ),
     "embeddings": "model text_sha256 vector",
     "generations": (
         "run_id benchmark task sample_id iteration output reasoning finish_reason prompt_tokens cached_tokens "

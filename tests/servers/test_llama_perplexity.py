@@ -24,7 +24,8 @@ import numpy as np
 import pytest
 
 from lbx.backends import load, read_card
-from lbx.running.depth import DepthText, compare_by_depth, summarise_by_bin
+from lbx.report.rows.depth_parity import summarise_by_bin
+from lbx.running.depth import DepthText, compare_by_depth
 from tests.gguf_copy import gguf_copy, quantised
 from tests.parity.test_distributions import log_probs
 from tests.parity.test_measuring import F32, card
@@ -79,14 +80,14 @@ def test_the_numbers_are_those_of_llama_perplexity(
     loads = [partial(load, read_card(path)) for path in cards]
     found = compare_by_depth([DepthText("text", text, SIZE)], loads[0], loads[1:], folder=tmp_path)
     left_out = divergences_left_out([make() for make in loads], text)
-    for weights, candidate, difference in zip(formats, found.candidates, left_out, strict=True):
+    for weights, pair, difference in zip(formats, found.pairs, left_out, strict=True):
         printed = run("-m", weights, *file, "--kl-divergence")
-        (row,) = [row for row in summarise_by_bin(candidate) if row.stop == SIZE]
-        (both,) = [item for item in candidate.bins if item.stop == SIZE]
-        assert row.positions == SIZE // 2 - 1
-        assert row.kl == pytest.approx(read(printed, "Mean    KLD") + difference, abs=2e-5)
-        assert row.kl_p99 == pytest.approx(read(printed, "99.0%   KLD"), rel=0.01)
-        assert math.log(row.perplexity_ratio) == pytest.approx(read(printed, "Mean ln(PPL(Q)/PPL(base))"), abs=1e-4)
-        for name, log_prob in (("base", both.log_prob_reference), ("Q", both.log_prob)):
+        (row,) = [row for row in summarise_by_bin(pair.bins) if row["stop"] == SIZE]
+        (both,) = [item for item in pair.bins if item.stop == SIZE]
+        assert row["positions"] == SIZE // 2 - 1
+        assert row["kl"] == pytest.approx(read(printed, "Mean    KLD") + difference, abs=2e-5)
+        assert row["kl_p99"] == pytest.approx(read(printed, "99.0%   KLD"), rel=0.01)
+        assert math.log(row["perplexity_ratio"]) == pytest.approx(read(printed, "Mean ln(PPL(Q)/PPL(base))"), abs=1e-4)
+        for name, log_prob in (("base", both.reference_log_prob), ("Q", both.log_prob)):
             assert -log_prob == pytest.approx(math.log(read(printed, f"Mean PPL({name})")), abs=1e-4)
-        assert 100 * row.same_top == pytest.approx(read(printed, "Same top p"), abs=0.3)
+        assert 100 * row["same_top"] == pytest.approx(read(printed, "Same top p"), abs=0.3)

@@ -178,6 +178,7 @@ def curve(
     *,
     width: int = 520,
     ends: Sequence[float] = (),
+    is_log: bool = False,
 ) -> str:
     """Draw a chart of values over ordered ticks: lines through points, and bands over points with intervals.
 
@@ -188,14 +189,16 @@ def curve(
     Args:
         lines: series with one point per tick.
         ends: values that the axis includes besides those of the lines, such as ``extent`` of other charts.
+        is_log: whether the axis of values is logarithmic. Ends of intervals that are not positive are at its end.
     """
-    height, left, top, bottom = 210.0, 44, 12.0, 30
+    height, left, top, bottom = 210.0, 58 if is_log else 44, 12.0, 30
     has_names = len(lines) * svg.LINE <= height - top - bottom
     room = visible_width((line.name for line in lines), 0.36 * width) if has_names else 0.0
     right = room + 40 if has_names and lines else 14.0
     key, key_height = ("", 0.0) if has_names else legend(((line.name, line.mark) for line in lines), width)
     top, height = top + key_height, height + key_height
-    scale = svg.axis([*extent(lines), *ends], height - bottom, top)
+    values = [value for value in _values(p for line in lines for p in line.points) if value > 0 or not is_log]
+    scale = svg.axis([*values, *ends], height - bottom, top, log=is_log)
     step = (width - left - right - 16) / max(len(ticks) - 1, 1)
     at = [left + 8 + step * i for i in range(len(ticks))] if len(ticks) > 1 else [(left + width - right) / 2]
     parts = [key, scale.group("y", "".join(svg.horizontal(y, left, width - right, text) for y, text in scale.ticks))]

@@ -7,6 +7,7 @@
 - An official number and the interval are shown with no more decimals than the number was rounded to: 28.9 ± 0.8. No
   decimals are lost: 12.5 is not shown as 12.
 - Official numbers without an interval, and other numbers, are shown with up to two decimals (in 0..1: four).
+- A ratio of about 1 is shown with four decimals.
 - A quantity (tokens, seconds) is shown as an integer from 100 on, and with three digits below.
 """
 
@@ -65,6 +66,11 @@ def quantity_with_interval(value: float, low: float | None, high: float | None) 
         return quantity(value)
     decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if 0 < abs(value) < 100 else 0
     return "{:,.{d}f} [{:,.{d}f}, {:,.{d}f}]".format(value, low, high, d=decimals)
+
+
+def ratio(value: float, low: float | None = None, high: float | None = None) -> str:
+    """Format a ratio of about 1, and an interval, with four decimals."""
+    return f"{value:,.4f}" if low is None or high is None else f"{value:,.4f} [{low:,.4f}, {high:,.4f}]"
 
 
 def with_interval(  # noqa: PLR0917 (as a row of a view has them)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.columns import CAUTION_MARK, Column
 from lbx.base.number import INTERVAL_COLUMNS
+from lbx.base.units import format_size
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
 from lbx.report.format.digits import (
     number,
     quantity,
     quantity_with_interval,
+    ratio,
     why_no_interval,
     with_interval,
 )
@@ -30,9 +32,15 @@ _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "count": quantity,
     "number": number,
     "quantity": quantity,
+    "ratio": ratio,
+    "size": format_size,
     "flag": lambda value: "yes" if value else "no",
     "share": lambda value: number(100 * value),
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
+}
+_WITH_INTERVAL: Mapping[str, Callable[[float, float | None, float | None], str]] = {
+    "quantity": quantity_with_interval,
+    "ratio": ratio,
 }
 _MOST_NAMED_RUNS = 3
 SCRIPTED = "scripted"
@@ -136,7 +144,9 @@ def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]
     reasons: dict[tuple[str, str], None] = {}
     for column in columns:
         for row in (
-            table.dicts() if (column.interval and column.kind != "quantity") or column.kind == "coefficient" else ()
+            table.dicts()
+            if (column.interval and column.kind not in _WITH_INTERVAL) or column.kind == "coefficient"
+            else ()
         ):
             low, _, *why = _interval_fields(row, column)
             if row.get(column.name) is not None and low is None and (reason := why_no_interval(*why)):
@@ -234,8 +244,8 @@ def cell_text(row: Mapping[str, Any], column: Column) -> str:
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
         low, high, method, cluster_by, clusters = _interval_fields(row, column)
-        if column.kind == "quantity":
-            return quantity_with_interval(value, low, high)
+        if plain := _WITH_INTERVAL.get(column.kind):
+            return plain(value, low, high)
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
         return with_interval(value, low, high, method, scale, cluster_by, clusters, most=most, decimals=column.decimals)
     if column.kind in ("percent", "points"):

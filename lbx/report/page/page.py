@@ -129,6 +129,9 @@ def _sections_by_name(source: PageSource, names: Sequence[str]) -> list[Section]
 
 def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
+        of_models = [report_section(source, name, has_figures=has_figures) for name in _places()]
+        if sections := [section for section in of_models if section]:
+            return sections
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
     # The first section has all scores with shades, like the map of many runs by tasks.

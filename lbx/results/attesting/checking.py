@@ -275,7 +275,7 @@ class ResultsReport(Evidence):
     other_runs: Sequence[str]
     numbers: int | None = None
     different_numbers: Sequence[NumberDifference] = ()
-    unattested_tables: Sequence[str] = ("sessions", "embeddings")
+    unattested_tables: Sequence[str] = ("sessions", "embeddings", "depth_pairs", "depth_parity")
     lbx_version: str = __version__
 
     @property

@@ -67,6 +67,7 @@ FACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "sessions": ("hardware", "spec"),
     "rating_sets": ("runs",),
+    "depth_pairs": ("settings", "hardware", "reference_settings", "reference_hardware"),
 }
 """{table: JSON columns with settings, hardware, paths, notes on runs and other facts}"""
 
@@ -123,6 +124,12 @@ LABEL_PATTERNS: Mapping[tuple[str, str], str] = {
         "rating_sets": {_NAME: "set_id question_source", _WORDS: "kind", _HASH: "bundle_digest"},
         "rating_items": {_NAME: "set_id benchmark task sample_id"},
         "ratings": {_NAME: "set_id rater run_id against_run_id", _WORDS: "verdict"},
+        "depth_pairs": {
+            _NAME: "pair_id comparison_id model backend_version reference_model reference_backend_version lbx_version",
+            _WORDS: "backend reference_backend",
+            _HASH: "bundle_digest",
+        },
+        "depth_parity": {_NAME: "pair_id text", _HASH: "text_sha256"},
     }.items()
     for form, columns in columns_by_form.items()
     for column in columns.split()
@@ -236,7 +243,7 @@ def is_fact(text: str) -> bool:
 
 def add_plain_functions(store: Store) -> None:
     """Add SQL functions that remove texts: ``lbx_plain_samples`` and ``lbx_plain_rating_items`` for columns ``meta``,
-    ``lbx_plain_settings`` for ``runs.settings``, and ``lbx_plain_facts`` for the other ``FACT_COLUMNS``.
+    ``lbx_plain_settings`` for columns ``settings``, and ``lbx_plain_facts`` for the other ``FACT_COLUMNS``.
 
     A function returns ``UNCHANGED``, ``REWRITTEN`` or ``CHANGED`` followed by the JSON without texts, and only
     ``CHANGED`` for a malformed value.
@@ -257,7 +264,8 @@ def add_plain_functions(store: Store) -> None:
 
 def plain_function(table: str, column: str) -> str:
     """Return the name of the SQL function that removes the texts from a JSON column."""
-    return f"lbx_plain_{table if column == 'meta' else 'settings' if column == 'settings' else 'facts'}"
+    kind = "settings" if column in ("settings", "reference_settings") else "facts"
+    return f"lbx_plain_{table if column == 'meta' else kind}"
 
 
 def _on_json(remove_texts: Callable[[object], Any]) -> Callable[[str], str]:

@@ -75,8 +75,12 @@ _CHOICES = f"""
     SELECT DISTINCT set_id FROM lbx_ratings UNION SELECT set_id FROM rating_sets WHERE $everything;
     CREATE TEMP TABLE lbx_samples AS
     SELECT {_SAMPLE} FROM lbx_answers UNION SELECT {_SAMPLE} FROM rating_items SEMI JOIN lbx_sets USING (set_id);
+    CREATE TEMP TABLE lbx_pairs AS
+    SELECT pair_id FROM depth_pairs
+    WHERE $everything OR (model, backend) IN (SELECT (model, backend) FROM runs WHERE list_contains($runs, run_id));
 """
-"""Statements that select the rows of the chosen runs, judgements and ratings of their answers, and the judges."""
+"""Statements that select the rows of the chosen runs, judgements and ratings of their answers, the judges, and the
+comparisons of the runs' models by position."""
 
 _ROWS = {
     "runs": "runs r SEMI JOIN lbx_runs USING (run_id)",
@@ -93,6 +97,8 @@ _ROWS = {
     "rating_sets": "rating_sets r SEMI JOIN lbx_sets USING (set_id)",
     "rating_items": "rating_items r SEMI JOIN lbx_sets USING (set_id)",
     "ratings": "lbx_ratings r",
+    "depth_pairs": "depth_pairs r SEMI JOIN lbx_pairs USING (pair_id)",
+    "depth_parity": "depth_parity r SEMI JOIN lbx_pairs USING (pair_id)",
 }
 """{table: SQL for the rows to copy}. Embeddings are left out, because a continued run computes them again."""
 

@@ -27,7 +27,7 @@ from lbx.base.processes import defer_signals
 from lbx.opinions.rating_rows import TABLES as RATINGS
 from lbx.opinions.rating_rows import merge_ratings
 from lbx.results.file import numbers
-from lbx.results.file.contents import schema_version
+from lbx.results.file.contents import COLUMN_TYPES, schema_version
 from lbx.results.file.identity import complete_samples, find_other_samples, joined_settings, setting_differences
 from lbx.results.file.store import Store
 from lbx.results.read.runs import metadata_of
@@ -42,6 +42,21 @@ _MAY_DIFFER = {
     "rounds": (),
     "scores": (),
     "retrievals": ("score",),
+    "depth_pairs": (
+        "backend_version",
+        "hardware",
+        "weights_bytes",
+        "reference_backend_version",
+        "reference_hardware",
+        "reference_weights_bytes",
+        "bundle_digest",
+        "lbx_version",
+        "created_at",
+    ),
+    # The last bits of logits differ between machines.
+    "depth_parity": tuple(
+        column for table, column in COLUMN_TYPES if table == "depth_parity" and COLUMN_TYPES[table, column] == "DOUBLE"
+    ),
 }
 """{table: columns in which two computations of the same result may differ}"""
 _KEYS = {
@@ -49,6 +64,8 @@ _KEYS = {
     "rounds": ("rubric", "round_id"),
     "scores": (*ANSWER, "metric"),
     "retrievals": ("retriever", "benchmark", "task", "sample_id", "context_sha256", "rank"),
+    "depth_pairs": ("pair_id",),
+    "depth_parity": ("pair_id", "text", "start"),
 }
 _UNEQUAL = {
     "extracted": "nullif(old.extracted, '') IS DISTINCT FROM nullif(new.extracted, '')",
@@ -239,6 +256,8 @@ _TABLES = (
     "embeddings",
     "sessions",
     *RATINGS,
+    "depth_pairs",
+    "depth_parity",
 )
 
 
@@ -381,6 +400,8 @@ def _merge_rows(
     # Vectors of the same text differ in their last bits between machines.
     connection.execute(f"INSERT OR IGNORE INTO embeddings BY NAME SELECT * FROM {_SOURCE}.embeddings")
     merge_ratings(connection, _SOURCE, source)
+    for table in ("depth_pairs", "depth_parity"):
+        merge_equal_rows(connection, table, f"{_SOURCE}.{table}", source)
     connection.execute(f"INSERT INTO lbx_sessions BY NAME SELECT * FROM {_SOURCE}.sessions")
 
 

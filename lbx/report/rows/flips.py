@@ -1,0 +1,81 @@
+"""The report ``flips``: answers that are right in one run and wrong in another, by depth of the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lbx.base.columns import Column
+from lbx.report.pairs import select_pairs
+from lbx.report.query import ReportQuery
+from lbx.report.report import Report
+from lbx.results import Store, Table
+from lbx.results.scoring.score_columns import RowsByTask, as_table, read_scores
+
+COLUMNS = ("run_a", "run_b", "benchmark", "depth", "n", "right_to_wrong", "wrong_to_right")
+_RIGHT = 0.5
+"""Headline score from which an answer counts as right."""
+
+
+def table(store: Store, query: ReportQuery) -> Table:
+    """Build the rows of the report: one for each pair of runs, benchmark and depth.
+
+    It includes every benchmark whose samples state the depth of the evidence in ``meta`` (``depth``, 0 to 1).
+    """
+    sql = "SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL"
+    benchmarks = [benchmark for (benchmark,) in store.query(sql).rows]
+    pairs = select_pairs(store, query) if benchmarks else []
+    answers = read_scores(store, {run for pair in pairs for run in pair}, benchmarks) if pairs else {}
+    return as_table(
+        COLUMNS,
+        [
+            {"run_a": first, "run_b": second, "benchmark": benchmark} | row
+            for first, second in pairs
+            for benchmark in benchmarks
+            if (first, benchmark) in answers and (second, benchmark) in answers
+            for row in _count_flips(answers[first, benchmark], answers[second, benchmark])
+        ],
+    )
+
+
+def _count_flips(first: RowsByTask, second: RowsByTask) -> Iterator[dict[str, Any]]:
+    before, after = _by_answer(first), _by_answer(second)
+    counts: dict[float, dict[str, int]] = {}
+    for key, (depth, was_right) in before.items():
+        if key in after:
+            count = counts.setdefault(depth, {"n": 0, "right_to_wrong": 0, "wrong_to_right": 0})
+            is_right = after[key][1]
+            count["n"] += 1
+            count["right_to_wrong"] += was_right and not is_right
+            count["wrong_to_right"] += is_right and not was_right
+    yield from ({"depth": depth, **counts[depth]} for depth in sorted(counts))
+
+
+def _by_answer(tasks: RowsByTask) -> dict[tuple[str, str, int], tuple[float, bool]]:
+    """{(task, sample, iteration): (depth, whether the answer is right)} of samples that state a depth."""
+    return {
+        (task, row.sample.sample_id, row.iteration): (float(depth), next(iter(row.scores.values())) >= _RIGHT)
+        for task, rows in tasks.items()
+        for row in rows
+        if isinstance(row.sample.meta, dict)
+        and isinstance(depth := row.sample.meta.get("depth"), int | float)
+        and not isinstance(depth, bool)
+    }
+
+
+FLIPS = Report(
+    name="flips",
+    title="Answers that changed between runs, by depth of the evidence (right: a score of at least 50%)",
+    columns=(
+        Column("run_a", "baseline"),
+        Column("run_b", "run"),
+        Column("benchmark", "benchmark"),
+        Column("depth", "depth %", "share"),
+        Column("n", "answers", "count"),
+        Column("right_to_wrong", "right to wrong", "count"),
+        Column("wrong_to_right", "wrong to right", "count"),
+    ),
+    empty="No two runs have answers to questions that state the depth of their evidence.",
+    takes=("--baseline",),
+    rows=table,
+)

@@ -1,0 +1,214 @@
+"""The report ``formats``: whether a format of a model may be used in place of its reference.
+
+Each row joins the difference by position (``depth_parity``) with the difference of scores, if the file has one run of
+the reference and one of the candidate. Runs belong to a model by the settings of its backend, which contain the digest
+of the weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from lbx.base.columns import Column, number_column
+from lbx.report.pairs import RefusedPair
+from lbx.report.query import ReportQuery
+from lbx.report.report import PagePlace, Report
+from lbx.report.rows.comparison import ComparisonRow, cluster_noun, compare_pairs, needed_clusters, round_up, verdict
+from lbx.report.rows.depth_parity import candidate_labels, summarise_by_bin
+from lbx.results import DepthPairRow, Store, Table
+from lbx.results.file.depth import DepthPair, read_depth_pairs
+from lbx.results.file.identity import FULL_HASH
+from lbx.results.scoring.score_columns import as_table
+
+_BIN = ("kl", "kl_low", "kl_high", "same_top", "same_top_low", "same_top_high", "tokens_per_s")
+COLUMNS = (
+    "pair_id", "comparison_id", "reference", "model", "label", "format", "weights_bytes", "length", "memory_bytes",
+    "texts", *_BIN, "benchmark", "reference_run", "run", "n", "difference", "difference_low", "difference_high",
+    "difference_method", "margin", "verdict", "caution",
+)  # fmt: skip
+NOT_RUN, SEVERAL_RUNS, NOT_COMPARED = "not run", "several runs", "not compared"
+_WEIGHTS = "backend.weights"
+
+
+def table(store: Store, query: ReportQuery) -> Table:
+    pairs = read_depth_pairs(store)
+    runs = store.query("SELECT * FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY run_id").dicts()
+    chosen = [run for run in runs if not query.runs or run["run_id"] in query.runs]
+    scores = {pair.row.pair_id: list(_compare_scores(store, query, pair.row, chosen)) for pair in pairs}
+    return formats_table(pairs, scores)
+
+
+def formats_table(pairs: Iterable[DepthPair], scores: Mapping[str, Iterable[Mapping[str, Any]]]) -> Table:
+    """Build the rows of the report: for each candidate, one for each benchmark of ``scores``, or one.
+
+    Args:
+        scores: {pair: columns about scores}.
+    """
+    pairs = list(pairs)
+    label_of = candidate_labels(pairs)
+    rows: list[dict[str, Any]] = []
+    comparisons: set[str] = set()
+    for pair in pairs:
+        if bins := summarise_by_bin(pair.bins):
+            row, deepest = pair.row, bins[-1]
+            known = {
+                "comparison_id": row.comparison_id,
+                "reference": row.reference_model,
+                "length": deepest["stop"],
+                "texts": deepest["texts"],
+            }
+            if row.comparison_id not in comparisons:
+                comparisons.add(row.comparison_id)
+                settings, hardware = row.reference_settings, row.reference_hardware
+                rows.append(
+                    known
+                    | {"model": row.reference_model, "label": f"{row.reference_model}, the reference"}
+                    | {"format": _format_name(settings, hardware), "tokens_per_s": deepest["reference_tokens_per_s"]}
+                    | _memory(row.reference_weights_bytes, row.reference_kv_bytes_per_token, deepest["stop"])
+                )
+            known |= {
+                "pair_id": row.pair_id,
+                "model": row.model,
+                "label": label_of[row.pair_id],
+                "format": _format_name(row.settings, row.hardware),
+                **_memory(row.weights_bytes, row.kv_bytes_per_token, deepest["stop"]),
+                **{name: deepest[name] for name in _BIN},
+            }
+            rows += [{**known, **line} for line in scores.get(row.pair_id, [{}])]
+    return as_table(COLUMNS, rows)
+
+
+def _memory(weights: int | None, cache: int | None, tokens: int) -> dict[str, int | None]:
+    both = None if weights is None or cache is None else weights + cache * tokens
+    return {"weights_bytes": weights, "memory_bytes": both}
+
+
+def _format_name(settings: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
+    """Number formats of the weights, and of the KV cache if it is a setting."""
+    of = {name.removeprefix("backend."): value for name, value in settings.items()}
+    weights = of.get("quantization") or of.get("dtype") or hardware.get("stored_as") or "unknown"
+    caches = dict.fromkeys(str(of[name]) for name in ("cache_type_k", "cache_type_v") if of.get(name))
+    return f"{weights}, KV {'/'.join(caches)}" if caches else str(weights)
+
+
+def _compare_scores(
+    store: Store, query: ReportQuery, pair: DepthPairRow, runs: Iterable[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the columns about scores for each benchmark that both models answered."""
+    runs = list(runs)
+    references = _runs_of(runs, pair.reference_model, pair.reference_backend, pair.reference_settings)
+    candidates = _runs_of(runs, pair.model, pair.backend, pair.settings)
+    if not references or not candidates:
+        yield {"verdict": NOT_RUN}
+        return
+    if len(references) > 1 or len(candidates) > 1:
+        names = [*references, *candidates]
+        yield {"verdict": SEVERAL_RUNS, "caution": f"several runs match ({', '.join(names)})"}
+        return
+    (reference,), (candidate,) = references, candidates
+    if reference == candidate:
+        yield {"verdict": NOT_RUN}
+        return
+    lines, refused = compare_pairs(
+        store,
+        ReportQuery(runs=[candidate], baseline=reference, allow_different_settings=query.allow_different_settings),
+    )
+    known = {"reference_run": reference, "run": candidate}
+    averages = [line for line in lines if line.first.level == "benchmark"]
+    yield from (known | _score_columns(line, query.margin) for line in averages)
+    yield from (known | _refusal_columns(one) for one in refused)
+    if not averages and not refused:
+        yield known | {"verdict": NOT_RUN}
+
+
+def _runs_of(runs: Iterable[Mapping[str, Any]], model: str, backend: str, settings: Mapping[str, Any]) -> list[str]:
+    """Names of the runs of a model. Without a digest of weights, the model's name has to be equal, too."""
+    return [
+        run["run_id"]
+        for run in runs
+        if run["backend"] == backend
+        and (settings.get(_WEIGHTS) or run["model"] == model)
+        and _of_backend(json.loads(run["settings"])) == _of_backend(settings)
+    ]
+
+
+def _of_backend(settings: object) -> dict[str, Any]:
+    if not isinstance(settings, Mapping):  # which a foreign tool wrote
+        return {}
+    return {name: value for name, value in settings.items() if name.startswith("backend.") and name != FULL_HASH}
+
+
+def _score_columns(line: ComparisonRow, margin: float) -> dict[str, Any]:
+    interval = line.difference.interval
+    return {
+        "benchmark": line.benchmark,
+        "n": interval.n,
+        "difference": interval.value,
+        "difference_low": interval.low,
+        "difference_high": interval.high,
+        "difference_method": interval.method,
+        "margin": margin,
+        "verdict": _verdict(line, margin),
+        "caution": line.caution or None,
+    }
+
+
+def _verdict(line: ComparisonRow, margin: float) -> str:
+    """Answer whether the candidate is no worse by the margin, by a one-sided test at the 5% level."""
+    text, low, high = verdict(line, margin), line.difference.low_90, line.difference.high_90
+    if text == "same outputs" or (low is not None and low >= -margin / 100):
+        return "yes"
+    if high is not None and high < -margin / 100:
+        return "no"
+    more = (needed_clusters(line, margin) or 0) - line.difference.interval.clusters
+    return f"about {round_up(more):,} more {cluster_noun(line)}s needed" if more > 0 else f"undecided: {text}"
+
+
+def _refusal_columns(pair: RefusedPair) -> dict[str, Any]:
+    return {"benchmark": pair.benchmark, "verdict": NOT_COMPARED, "caution": pair.reason}
+
+
+def _notes(rows_table: Table) -> Iterator[str]:
+    rows = rows_table.dicts()
+    yield (
+        "Memory includes the KV cache at this length. KL, same top token and tokens/s are averages over the last "
+        "positions up to it."
+    )
+    for margin in dict.fromkeys(row["margin"] for row in rows if row["margin"] is not None):
+        yield f"No worse: by at most {margin:g} points, with 95% (one-sided)."
+    if any(row["verdict"] == NOT_RUN for row in rows):
+        yield "not run: the file has no runs of both models. Run both on the same tasks."
+    for row in rows:
+        if row["verdict"] == SEVERAL_RUNS:
+            yield f"{row['label']}: {row['caution']}. Choose one of each model with --run."
+        elif row["caution"]:
+            yield f"{row['label']}, {row['benchmark']}: {row['caution']}."
+
+
+FORMATS = Report(
+    name="formats",
+    title="Cost of formats (score difference in points; KL divergence in nats)",
+    columns=(
+        Column("reference", "reference"),
+        Column("model", "model"),
+        Column("format", "format"),
+        Column("weights_bytes", "weights", "size"),
+        Column("length", "length", "count"),
+        Column("memory_bytes", "memory", "size"),
+        Column("tokens_per_s", "tokens/s", "quantity", rank=2),
+        number_column("kl", "KL, mean", "quantity"),
+        Column("same_top", "same top token %", "percent", rank=1),
+        Column("benchmark", "benchmark", optional=True),
+        Column("n", "questions", "count", optional=True, rank=3),
+        Column("difference", "score", "points", interval=True, interval_prefix="difference_", optional=True),
+        Column("verdict", "no worse", missing="", optional=True),
+    ),
+    notes=lambda rows: list(_notes(rows)),
+    empty="No models were compared by position. Compare them with `lbx parity A B --depth -o FILE`.",
+    takes=("--margin", "--allow-different-settings"),
+    reads="coverage",
+    rows=table,
+    page=PagePlace("Cost and faults", 19),
+)

@@ -1,0 +1,48 @@
+"""Comparisons of models by position in texts: the tables ``depth_pairs`` and ``depth_parity``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lbx.results.file.inserting import insert
+from lbx.results.file.store import Store
+from lbx.results.rows import DepthPairRow, DepthRow
+
+_JSON = ("settings", "hardware", "reference_settings", "reference_hardware")
+
+
+class DepthPair(NamedTuple):
+    """Candidate in a comparison, with the rows of its texts so far."""
+
+    row: DepthPairRow
+    bins: Sequence[DepthRow]
+
+
+def read_depth_pairs(store: Store) -> list[DepthPair]:
+    """Read all comparisons by position, in the order of their beginning."""
+    bins: dict[str, list[DepthRow]] = {}
+    for row in store.query("SELECT * FROM depth_parity ORDER BY pair_id, text, start").dicts():
+        bins.setdefault(row["pair_id"], []).append(DepthRow(**row))
+    pairs = store.query("SELECT * FROM depth_pairs ORDER BY created_at, pair_id").dicts()
+    return [DepthPair(_pair(row), bins.get(row["pair_id"], [])) for row in pairs]
+
+
+def _pair(row: dict[str, Any]) -> DepthPairRow:
+    parsed = {name: json.loads(row[name]) for name in _JSON}
+    return DepthPairRow(**row | {name: value if isinstance(value, dict) else {} for name, value in parsed.items()})
+
+
+def begin_depth_pair(store: Store, row: DepthPairRow) -> list[DepthRow]:
+    """Store a candidate, or find it, and return the rows of its texts so far. Raises StoreError."""
+    with store.transaction() as connection:
+        insert(connection, "depth_pairs", [row], replace=False)
+    found = store.query("SELECT * FROM depth_parity WHERE pair_id = ? ORDER BY text, start", [row.pair_id])
+    return [DepthRow(**stored) for stored in found.dicts()]
+
+
+def write_depth_rows(store: Store, rows: Sequence[DepthRow]) -> None:
+    """Commit the rows of a text. Raises StoreError if the file cannot be written. It then has none of them."""
+    with store.transaction() as connection:
+        insert(connection, "depth_parity", rows)

@@ -1,0 +1,180 @@
+"""Reports on formats of a model: difference by position, decision, answers that changed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lbx.base.errors import UsageError
+from lbx.report import page
+from lbx.report.query import ReportQuery
+from lbx.report.reports import REPORTS, read_report
+from lbx.results import Store
+from lbx.results.file.depth import begin_depth_pair, write_depth_rows
+from lbx.statistics.estimates import t_quantile
+from tests.command_line import Lbx, fails
+from tests.made_depth import F16, Q4, add_depth, depth_pair, depth_rows
+from tests.report.made_answers import make
+from tests.report.made_runs import Answer, add_run, trec
+from tests.report.test_needles import needles
+
+PAIR = replace(depth_pair(), backend="scripted", reference_backend="scripted")
+Q8 = F16 | {"backend.weights": "q80" * 8}
+
+
+def rows(path: Path, name: str, **query: Any) -> list[dict[str, Any]]:
+    with Store(path, read_only=True) as store:
+        return read_report(store, name, ReportQuery(**query)).dicts()
+
+
+def notes(path: Path, name: str, **query: Any) -> str:
+    with Store(path, read_only=True) as store:
+        (sheet,) = REPORTS[name].sheets(read_report(store, name, ReportQuery(**query)))
+    return " ".join(sheet.notes)
+
+
+def file(path: Path, *texts: int, runs: dict[str, tuple[dict[str, Any], list[Answer]]] | None = None) -> Path:
+    with Store(path) as store:
+        add_depth(store, PAIR, texts=texts or range(8))
+        for name, (settings, answers) in (runs or {}).items():
+            add_run(store, name, answers, model=name, settings=settings)
+    return path
+
+
+def test_bins_are_means_over_texts_with_t_intervals(tmp_path: Path) -> None:
+    early, late = rows(file(tmp_path / "r.duckdb"), "depth_parity")
+    made = depth_rows(PAIR, range(8))
+    kl = [row.kl for row in made if row.start == 0]
+    mean = sum(kl) / 8
+    half = t_quantile(0.975, 7) * (sum((value - mean) ** 2 for value in kl) / 7 / 8) ** 0.5
+    assert (early["bin"], late["bin"], early["texts"], late["positions"]) == ("0 to 1k", "1k to 2k", 8, 8 * 975)
+    assert (early["kl"], early["kl_low"], early["kl_high"]) == pytest.approx((mean, mean - half, mean + half))
+    assert late["kl"] == pytest.approx(2 * early["kl"])
+    assert early["perplexity_ratio"] == pytest.approx(2.718281828**mean)
+    assert (early["tokens_per_s"], late["kl_error_max"]) == (512, 2e-7)
+
+
+def test_few_texts_have_no_interval(tmp_path: Path) -> None:
+    path = file(tmp_path / "r.duckdb", 1, 2, 3, 4, 5)
+    assert all(row["kl"] > 0 and row["kl_low"] is None for row in rows(path, "depth_parity"))
+    assert "Positions in fewer than 6 texts have no interval." in notes(path, "depth_parity")
+
+
+def test_inexact_divergences_and_those_of_servers_are_said(tmp_path: Path) -> None:
+    path, pair = file(tmp_path / "r.duckdb"), replace(depth_pair("server"), backend="endpoint")
+    assert "KL is less exact" not in notes(path, "depth_parity")
+    with Store(path) as store:
+        begin_depth_pair(store, pair)
+        write_depth_rows(store, [replace(row, kl_error=3e-4) for row in depth_rows(pair, range(8))])
+    said = notes(path, "depth_parity")
+    assert "server: KL is less exact than 0.0001 nats" in said
+    assert "server: its server gives only the likeliest tokens." in said
+    assert said.count("is a lower bound") == 1
+
+
+def test_equal_names_are_told_apart_by_their_settings(tmp_path: Path) -> None:
+    path = tmp_path / "r.duckdb"
+    with Store(path) as store:
+        add_depth(store, depth_pair("m", F16), depth_pair("m", F16 | {"backend.cache_type_k": "q8_0"}))
+    assert {row["label"] for row in rows(path, "depth_parity")} == {"m (cache_type_k f16)", "m (cache_type_k q8_0)"}
+
+
+def test_a_chart_has_a_line_for_each_candidate(tmp_path: Path) -> None:
+    path = tmp_path / "r.duckdb"
+    with Store(path) as store:
+        add_depth(store, depth_pair(), depth_pair("q8", Q8), texts=range(5))
+    drawing = Lbx().ok("report", path, "depth_parity", "-f", "svg").stdout
+    assert len(re.findall(r'<path class="line', drawing)) == 2
+    assert len(re.findall(r'class="mark open"', drawing)) == 4, "no intervals"
+    assert ">0.01<" in drawing and ">0.1<" in drawing and ">1k<" in drawing
+    with Store(path) as store:
+        add_depth(store, depth_pair(), depth_pair("q8", Q8), texts=range(8))
+    drawing = Lbx().ok("report", path, "depth_parity", "-f", "svg").stdout
+    assert "mark open" not in drawing and 'class="band"' in drawing
+
+
+def test_the_page_has_sections_only_of_what_the_file_has(tmp_path: Path) -> None:
+    with_runs = file(tmp_path / "runs.duckdb", runs={"a": (F16, trec(3, 9)), "b": (Q4, trec(4, 9))})
+    without_runs = file(tmp_path / "alone.duckdb")
+    for path, has_runs in ((with_runs, True), (without_runs, False)):
+        with Store(path, read_only=True) as store:
+            text = "".join(page.pieces(store))
+        assert 'id="depth_parity"' in text and 'id="formats"' in text
+        assert ('id="leaderboard"' in text) == has_runs
+    with Store(with_runs) as store, store.transaction() as connection:
+        connection.execute("DELETE FROM depth_parity; DELETE FROM depth_pairs")
+    with Store(with_runs, read_only=True) as store:
+        text = "".join(page.pieces(store))
+    assert 'id="depth_parity"' not in text and 'id="formats"' not in text
+
+
+def test_an_overview_names_the_comparison(tmp_path: Path) -> None:
+    assert "depth_parity" in Lbx().ok("report", file(tmp_path / "r.duckdb")).stdout
+    path = file(tmp_path / "runs.duckdb", runs={"a": (F16, trec(3, 9))})
+    assert "| formats | depth_parity" in " ".join(Lbx().ok("report", path).stdout.split())
+
+
+def test_the_decision_joins_scores_and_positions(tmp_path: Path) -> None:
+    runs = {"original": (F16, trec(400, 800)), "small": (Q4, trec(401, 800))}
+    path = file(tmp_path / "r.duckdb", runs=runs)
+    reference, candidate = rows(path, "formats")
+    assert (reference["label"], reference["format"], reference["tokens_per_s"]) == (
+        "original, the reference", "F16, KV f16", 975 / 4,
+    )  # fmt: skip
+    assert (candidate["format"], candidate["length"]) == ("Q4_K, KV f16", 2048)
+    assert candidate["memory_bytes"] == 100 * 2**20 + 2048 * 1024
+    assert candidate["kl"] == rows(path, "depth_parity")[1]["kl"]
+    assert (candidate["reference_run"], candidate["run"], candidate["n"]) == ("original", "small", 800)
+    (compared,) = [
+        row for row in rows(path, "comparison", baseline="original") if row["level"] == "benchmark"
+    ]  # the same numbers
+    for name in ("difference", "low", "high"):
+        assert candidate[name if name == "difference" else f"difference_{name}"] == compared[name]
+    assert candidate["verdict"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("right", "of", "margin", "verdict"),
+    [
+        (50, 100, 1.0, "yes"),  # the same outputs
+        (20, 100, 1.0, "no"),
+        (49, 100, 5.0, "yes"),
+        (48, 100, 1.0, r"about [\d,]+ more documents needed"),
+    ],
+)
+def test_verdicts(tmp_path: Path, right: int, of: int, margin: float, verdict: str) -> None:
+    path = file(tmp_path / "r.duckdb", runs={"a": (F16, trec(50, 100)), "b": (Q4, trec(right, of))})
+    row = rows(path, "formats", margin=margin)[1]
+    assert re.fullmatch(verdict, row["verdict"]), row
+    assert f"by at most {margin:g} points" in notes(path, "formats", margin=margin)
+
+
+def test_runs_that_are_missing_or_ambiguous_are_said(tmp_path: Path) -> None:
+    alone = file(tmp_path / "alone.duckdb", runs={"a": (F16, trec(3, 9)), "other": (Q8, trec(3, 9))})
+    assert rows(alone, "formats")[1]["verdict"] == "not run"
+    assert "not run" in Lbx().ok("report", alone, "formats").stdout
+    several = file(
+        tmp_path / "several.duckdb",
+        runs={"a": (F16, trec(3, 9)), "b": (Q4, trec(3, 9)), "c": (Q4 | {"backend.weights_whole": "0"}, trec(2, 9))},
+    )
+    row = rows(several, "formats")[1]
+    assert (row["verdict"], row["difference"]) == ("several runs", None)
+    assert "several runs match (a, b, c). Choose one of each model with --run." in notes(several, "formats")
+    chosen = Lbx().ok("report", several, "formats", "--run", "a", "--run", "c", "-f", "json").stdout
+    assert '"run": "c"' in chosen or '"run":"c"' in chosen
+    fails(Lbx()("report", several, "formats", "--baseline", "a"), 2, "--baseline")
+
+
+def test_flips_are_counted_by_depth(tmp_path: Path) -> None:
+    first = {(64, 0.0): [1.0, 1.0, 0.0], (64, 0.5): [1.0, 0.0], (128, 0.5): [1.0]}
+    second = {(64, 0.0): [1.0, 0.0, 1.0], (64, 0.5): [1.0, 0.0], (128, 0.5): [0.4]}
+    path = make(tmp_path / "r.duckdb", [*needles("single_en", first, run="a"), *needles("single_en", second, run="b")])
+    found = [(row["depth"], row["n"], row["right_to_wrong"], row["wrong_to_right"]) for row in rows(path, "flips")]
+    assert found == [(0.0, 3, 1, 1), (0.5, 3, 1, 0)]
+    assert [(row["run_a"], row["run_b"]) for row in rows(path, "flips", baseline="b")] == [("b", "a")] * 2
+    with pytest.raises(UsageError, match="No run"):
+        rows(path, "flips", baseline="none")

@@ -56,6 +56,10 @@ bench-score *folder: setup
 bench-engine *args: setup
     python -m bench.engine {{ args }}
 
+# cost of `lbx parity --depth` at a vocabulary of 150,000: seconds and memory beyond the model's passes (bench/depth.py)
+bench-depth *args: setup
+    python -m bench.depth {{ args }}
+
 # compare ways of waiting on quiet CPUs, next to a busy process and under a CPU quota: seconds (see bench/neighbours.py)
 bench-neighbours *args: setup
     python -m bench.neighbours {{ args }}

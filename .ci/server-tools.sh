@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs real inference servers for tests/servers, or says why it cannot: exit code 1.
 #
-#     .ci/server-tools.sh [vllm] [llama-server]      default: both
+#     .ci/server-tools.sh [vllm] [llama-server] [llama-perplexity]      default: all
 #
-# vllm: vLLM's CPU build in an environment of its own (3 GB, under a minute). llama-server: llama.cpp's server, built
-# from the source of the llama-cpp-python in .venv against the libraries of its wheel (2 minutes on two cores). Both
-# are kept under ${XDG_CACHE_HOME:-$HOME/.cache}/lbx/servers, and .venv-servers has links to them.
+# vllm: vLLM's CPU build in an environment of its own (3 GB, under a minute). llama-server, llama-perplexity: llama.cpp's
+# programs, built from the source of the llama-cpp-python in .venv against the libraries of its wheel (2 minutes on two
+# cores each). All are kept under ${XDG_CACHE_HOME:-$HOME/.cache}/lbx/servers, and .venv-servers has links to them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -43,23 +43,23 @@ install_vllm() {
     sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' "$packages/vllm-0.32.0+cpu.dist-info/METADATA"
 }
 
-build_llama_server() {
+build_llama_program() {
     local source wheel
     command -v "${CXX:-c++}" >/dev/null || without "there is no C++ compiler (${CXX:-c++})"
     wheel=$(.ci/llama-wheel.sh "$PYTHON" own) || without "it links with llama.cpp's wheel"
-    echo "server-tools: building llama-server (minutes)" >&2
+    echo "server-tools: building $name (minutes)" >&2
     { "$PYTHON" -m venv "$work/tools" && install_locked "$work/tools/bin/python" "cmake|ninja"; } >&2 ||
         without "pip cannot install cmake and ninja"
     source=$(fetch_llama_source "$work" "$PYTHON")/vendor/llama.cpp
     mkdir "$work/done"
     "$PYTHON" -m zipfile -e "$wheel" "$work/wheel"
     cp "$work"/wheel/bin/*.so "$work"/wheel/lib/*.so.? "$work/done"
-    cp .ci/llama-server.cmake "$source/CMakeLists.txt"
+    cp .ci/llama-tools.cmake "$source/CMakeLists.txt"
     { PATH="$work/tools/bin:$PATH" cmake -G Ninja -S "$source" -B "$work/build" -DCMAKE_BUILD_TYPE=None \
         -DWHEEL="$work/wheel" -DCMAKE_PREFIX_PATH="$work/wheel" &&
-        PATH="$work/tools/bin:$PATH" nice -n 10 cmake --build "$work/build" --target llama-server; } \
+        PATH="$work/tools/bin:$PATH" nice -n 10 cmake --build "$work/build" --target "$name"; } \
         > "$work/log" 2>&1 || { tail -n 20 "$work/log" >&2; without "the build failed"; }
-    cp "$work/build/bin/llama-server" "$work/done"
+    cp "$work/build/bin/$name" "$work/done"
 }
 
 # Makes the tool if it is not kept, and links it. One rename: a build that finished first keeps its place.
@@ -77,7 +77,7 @@ provide() {
     ln -sfn "$kept" ".venv-servers/$name"
 }
 
-[ $# -gt 0 ] || set -- vllm llama-server
+[ $# -gt 0 ] || set -- vllm llama-server llama-perplexity
 if [ $# -gt 1 ]; then
     failed=0
     for name in "$@"; do .ci/server-tools.sh "$name" || failed=1; done  # a process each: `||` switches its exit on errors off
@@ -86,6 +86,7 @@ fi
 readonly name=$1
 case $name in
     vllm) provide install_vllm "$LOCK" ;;
-    llama-server) provide build_llama_server .ci/llama-server.cmake .ci/llama-wheel.sh .ci/llama-source.sh ;;
-    *) without "there is no such server" ;;
+    llama-server | llama-perplexity)
+        provide build_llama_program .ci/llama-tools.cmake .ci/llama-wheel.sh .ci/llama-source.sh ;;
+    *) without "there is no such program" ;;
 esac

@@ -55,6 +55,17 @@ def gguf_copy(
     return to
 
 
+def quantised(path: Path, to: Path, name: str) -> Path:
+    """The model with weights of another type, made by llama.cpp: "F16", "Q8_0"."""
+    from lbx.backends.llama.library import load_llama_cpp
+
+    llama_cpp = load_llama_cpp()
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{name}")
+    assert llama_cpp.llama_model_quantize(str(path).encode(), str(to).encode(), params) == 0
+    return to
+
+
 def _swap(rows: Any, first: int, second: int) -> Any:
     order = list(range(len(rows)))
     order[first], order[second] = second, first

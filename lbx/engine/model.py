@@ -343,6 +343,44 @@ class TextBackend(_BackendBase, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TopLogProbs:
+    """Log probabilities of the likeliest tokens after each token of a text.
+
+    Attributes:
+        ids: tokens at each position, each once, with the text's next token among them; -1 where there are fewer.
+        log_probs: their log probabilities, negative infinity where ``ids`` is -1.
+        top: likeliest token, or -1 after the text's last token.
+        next_log_probs: log probability of the text's next token, or NaN after the last one.
+    """
+
+    ids: NDArray[np.int64]
+    log_probs: NDArray[np.float64]
+    top: NDArray[np.int64]
+    next_log_probs: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.top)
+
+    def part(self, start: int, stop: int) -> TopLogProbs:
+        """Log probabilities after ``tokens[start:stop]``."""
+        return TopLogProbs(*(getattr(self, name)[start:stop] for name in self.__slots__))
+
+
+@runtime_checkable
+class TopBackend(_BackendBase, Protocol):
+    """Backend that returns the likeliest tokens at every position of a text, as some servers do."""
+
+    def text_top_log_probs(self, tokens: Sequence[int]) -> TopLogProbs:
+        """Return the log probabilities of the likeliest tokens after each token of a text.
+
+        Raises:
+            BackendError: the server does not return them, or failed.
+            EndpointError: the server is gone, or refuses every request.
+        """
+        ...
+
+
 CompletionResult = Completion | PromptError | BackendError
 """Completion of a request, or the error that the request failed with."""
 

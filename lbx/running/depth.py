@@ -25,15 +25,15 @@ from lbx.base.inputs import open_input
 from lbx.base.outputs import atomic_file
 from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
-from lbx.engine.model import Backend, BackendInfo, TextBackend
+from lbx.engine.model import Backend, BackendInfo, TextBackend, TopBackend
 from lbx.results import DepthPairRow, DepthRow, Store
 from lbx.results.file.depth import DepthPair, begin_depth_pair, write_depth_rows
-from lbx.running.distributions import Distributions, next_log_probs, softmax
+from lbx.running.distributions import Distributions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lbx.engine.model import Logits
+    from lbx.engine.model import Logits, TopLogProbs
 
 FIRST_BIN = 1024
 """Size of the first bin of positions, in tokens. Each further bin ends at twice the position."""
@@ -180,11 +180,12 @@ def compare_by_depth(
 
     Raises:
         UsageError: no text fills a bin, or a candidate has another vocabulary.
-        BackendError: a model cannot be loaded, failed, or does not return logits.
+        BackendError: a model cannot be loaded, failed, or does not return probabilities.
         StoreError: the results file cannot be written.
         OSError: the folder's disk is full.
     """
     with _LoadedModel(load_reference) as reference:
+        _check_reference(reference)
         comparison = _TextComparison.prepare(reference, texts, folder, bundle_digest)
         comparison.folder.mkdir(parents=True, exist_ok=True)
         missing = [reading for reading in comparison.readings if not reading.path.is_file()]
@@ -282,8 +283,22 @@ def _check_lengths(ids: Sequence[Sequence[int]], info: BackendInfo) -> None:
         )
 
 
+def _check_reference(backend: Backend) -> None:
+    if not isinstance(backend, TextBackend):
+        raise UsageError(
+            f"{backend.info.model} cannot be the reference: the backend {backend.info.name} does not return the "
+            "probabilities of all tokens within a text.",
+            fix="Give a model on llama.cpp or transformers first.",
+        )
+
+
 def _check_vocabulary(candidate: Backend, comparison: _TextComparison) -> None:
     name, readings = candidate.info.model, comparison.readings
+    if not candidate.info.knows_prompt_tokens:
+        raise UsageError(
+            f"{name} turns texts into tokens itself, so its distributions cannot be compared.",
+            fix='Add [tokenizer] to the model card, and leave out api = "chat".',
+        )
     if max(len(reading.tokens) for reading in readings) > candidate.info.context_window:
         raise UsageError(
             f"A text has more tokens than the context window of {name}, {candidate.info.context_window:,}.",
@@ -301,13 +316,28 @@ def _read_text(backend: Backend, tokens: Sequence[int], chunk: int) -> Iterator[
     """Yield (position of the first token, logits, seconds) of each pass over a text."""
     if not isinstance(backend, TextBackend):
         raise BackendError(
-            f"The backend {backend.info.name} of {backend.info.model} does not return logits within a text.",
-            fix="Use a model on llama.cpp or transformers.",
+            f"The backend {backend.info.name} of {backend.info.model} does not return probabilities within a text.",
+            fix="Use a model on llama.cpp or transformers, or a vLLM server.",
         )
     start, clock = 0, time.monotonic()
     for logits in backend.text_logits(tokens, chunk):
         yield start, logits, time.monotonic() - clock
         start, clock = start + len(logits), time.monotonic()
+
+
+def _read_candidate(
+    backend: Backend, tokens: Sequence[int], chunk: int
+) -> Iterator[tuple[int, Logits | TopLogProbs, float]]:
+    """Yield the passes of ``_read_text``, or a server's answer in parts of the same sizes."""
+    if not isinstance(backend, TopBackend):
+        yield from _read_text(backend, tokens, chunk)
+        return
+    clock = time.monotonic()
+    found = backend.text_top_log_probs(tokens)
+    token_s = (time.monotonic() - clock) / len(tokens)
+    for start in range(0, len(tokens), chunk):
+        part = found.part(start, start + chunk)
+        yield start, part, token_s * len(part)
 
 
 class _Positions(NamedTuple):
@@ -336,7 +366,7 @@ def _compare_candidate(
         passes: list[_Positions] = []
         with open_input(reading.path) as file:
             reference = Distributions.load(file)
-            for start, logits, elapsed in _read_text(candidate, reading.tokens, len(reference.counts)):
+            for start, logits, elapsed in _read_candidate(candidate, reading.tokens, len(reference.counts)):
                 if start:
                     reference = Distributions.load(file)
                 passes.append(_compare_pass(reference, logits, reading.tokens, start, elapsed))
@@ -350,22 +380,10 @@ def _compare_candidate(
 
 
 def _compare_pass(
-    reference: Distributions, logits: Logits, tokens: Sequence[int], start: int, time_s: float
+    reference: Distributions, logits: Logits | TopLogProbs, tokens: Sequence[int], start: int, time_s: float
 ) -> _Positions:
-    normaliser = softmax(logits)[1]
-    divergences = reference.divergences(logits, normaliser)
-    error = np.full(len(logits), np.nan)
-    at = reference.audit_indices
-    error[at] = np.abs(reference.whole_divergences(logits) - divergences[at])
-    return _Positions(
-        divergences,
-        logits.argmax(axis=1) == reference.top,
-        next_log_probs(logits, normaliser, tokens, start),
-        reference.next_log_probs,
-        error,
-        np.full(len(logits), time_s / len(logits)),
-        np.full(len(logits), np.nan),
-    )
+    count = len(logits)
+    return _Positions(*reference.compare(logits, tokens, start), np.full(count, time_s / count), np.full(count, np.nan))
 
 
 def _summarise_bins(pair_id: str, text: _TokenText, positions: _Positions) -> Iterator[DepthRow]:

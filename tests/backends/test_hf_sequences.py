@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import signal
+import weakref
 
 import numpy as np
 import pytest
@@ -150,6 +152,17 @@ def test_the_store_grows_only_where_cells_are_used(tiny, memory):
     assert memory._store.bytes == 512 * memory.cell_bytes
     memory.release()
     assert memory._store.bytes == 0
+
+
+def test_a_released_store_is_free_at_once(memory):
+    prefill(memory, 0, tokens_of(200))
+    keys = weakref.ref(memory._store.cell_layers[0].keys)
+    gc.disable()
+    try:
+        memory.release()
+        assert keys() is None
+    finally:
+        gc.enable()
 
 
 def test_too_little_memory_is_refused_before_the_store_grows(tiny, memory, monkeypatch):

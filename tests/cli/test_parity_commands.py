@@ -70,7 +70,7 @@ def test_two_cache_types_by_depth(lbx: Lbx, demo: Path, demo_gguf: Path, bundle:
     assert "Positions in fewer than 6 texts have no interval." in done.stdout
     told = json.loads(lbx("parity", demo, demo, coarse, "--depth", "--text", text, "--json").stdout)
     same, other = told["candidates"]
-    assert all(row["kl"] < 1e-6 for row in same["bins"])
+    assert all(row["kl"] < 1e-5 for row in same["bins"])
     assert other["bins"][0]["kl"] > same["bins"][0]["kl"] and same["bins"][0]["same_top"] == 1
     assert other["kv_bytes_per_token"] < same["kv_bytes_per_token"]
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lbx.backends import Backend, load, read_card
-from lbx.base.errors import BackendError, UsageError
+from lbx.base.errors import UsageError
 from lbx.report.rows.depth_parity import summarise_by_bin
-from lbx.running import distributions
 from lbx.running.depth import Depth, DepthText, compare_by_depth
+from lbx.running.distributions import AUDIT_STEP
+from tests.parity.test_distributions import divergences, log_probs
 from tests.parity.test_measuring import F32, card
 from tests.running.engine_parts import scripted
 
@@ -55,30 +59,31 @@ def full_logits(path: Path, tokens: Sequence[int]) -> np.ndarray:
         return model(torch.tensor([tokens])).logits[0].double().numpy()
 
 
-def log_probs(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+def changed(source: Path, to: Path, change: Callable[[Any], None]) -> Path:
+    """The model of a folder after a change of its weights or config."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    with torch.no_grad():
+        change(model)
+    model.save_pretrained(to)
+    AutoTokenizer.from_pretrained(source).save_pretrained(to)
+    return to
 
 
-def divergences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    p, q = log_probs(first), log_probs(second)
-    return (np.exp(p) * (p - q)).sum(axis=1)
+def add_noise(model: Any) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    for parameter in model.parameters():
+        parameter.add_(0.02 * torch.randn_like(parameter))
 
 
 @pytest.fixture
 def noisy(tiny: Path, tmp_path: Path) -> Path:
     """The tiny model with slightly different weights."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model = AutoModelForCausalLM.from_pretrained(tiny / "hf", dtype=torch.float32)
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn_like(parameter))
-    model.save_pretrained(tmp_path / "noisy")
-    AutoTokenizer.from_pretrained(tiny / "hf").save_pretrained(tmp_path / "noisy")
-    return tmp_path / "noisy"
+    return changed(tiny / "hf", tmp_path / "noisy", add_noise)
 
 
 def test_the_numbers_are_those_of_a_plain_loop(tiny: Path, hf: Path, noisy: Path, tmp_path: Path) -> None:
@@ -102,21 +107,26 @@ def test_the_numbers_are_those_of_a_plain_loop(tiny: Path, hf: Path, noisy: Path
             assert got.same_top == pytest.approx(same[part].mean(), abs=2 / got.positions)
             for logits, mean in ((first, got.reference_log_prob), (second, got.log_prob)):
                 assert mean == pytest.approx(log_probs(logits)[at, tokens[1:]][part].mean(), abs=1e-5)
-    assert sum(item.audited_positions for item in bins) == 2 * -(-1500 // distributions.AUDIT_STEP)
+    assert sum(item.audited_positions for item in bins) == 2 * -(-1500 // AUDIT_STEP)
     backend.close()
     assert max(item.kl_error_max or 0 for item in bins) < 1e-4
     assert all(item.seconds > 0 and item.reference_seconds > 0 for item in bins)
 
 
 @pytest.mark.parametrize("backend", ["hf", "gguf"])
-def test_chunks_and_order_change_nothing(backend: str, hf: Path, gguf: Path, noisy: Path, tmp_path: Path) -> None:
+def test_chunks_threads_and_order_change_nothing(
+    backend: str, hf: Path, gguf: Path, noisy: Path, tmp_path: Path
+) -> None:
     first = {"hf": hf, "gguf": gguf}[backend]
     other = card(tmp_path, "hf", noisy, 'dtype = "float32"\n')
     texts = [text(700), text(650, 1)]
     usual = compared(texts, tmp_path, first, other)
-    for chunk in (64, 256):
+    single = [shutil.copy(path, tmp_path / f"single-{number}.toml") for number, path in enumerate((first, other))]
+    for path in single:
+        path.write_text(path.read_text("utf-8") + "threads = 1\n", "utf-8")
+    for chunk, paths in ((64, (first, other)), (256, single)):
         for got, item in zip(
-            compared(texts[::-1], tmp_path, first, other, chunk=chunk).pairs[0].bins,
+            compared(texts[::-1], tmp_path, *paths, chunk=chunk).pairs[0].bins,
             sorted(usual.pairs[0].bins, key=lambda item: -int(item.text[-1])),
             strict=True,
         ):
@@ -144,6 +154,41 @@ def test_a_rotary_base_that_is_off_by_one_percent_shows_with_depth(tiny: Path, g
     assert late["kl"] > early["kl"] > 0
 
 
+def test_a_window_that_cuts_the_text_shows_after_it(tiny: Path, tmp_path: Path) -> None:
+    cards = []
+    for name, window in (("whole", None), ("window", 1024)):
+        folder = shutil.copytree(tiny / "hf", tmp_path / name)
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": window}
+        (folder / "config.json").write_text(json.dumps(config), "utf-8")
+        cards.append(card(tmp_path, "hf", folder, 'dtype = "float32"\n'))
+    found = compared([text(1900, max_tokens=2048)], tmp_path, *cards)
+    early, late = summarise_by_bin(found.pairs[0].bins)
+    assert early["kl"] < 1e-5 and early["same_top"] > 0.99
+    assert late["kl"] > 1e-3 and late["kl"] > 100 * early["kl"]
+
+
+def test_a_missing_head_shows_everywhere(tiny: Path, hf: Path, tmp_path: Path) -> None:
+    def remove_head(model: Any) -> None:
+        attention = model.model.layers[1].self_attn
+        attention.o_proj.weight[:, : attention.head_dim] = 0
+
+    without = card(tmp_path, "hf", changed(tiny / "hf", tmp_path / "without", remove_head), 'dtype = "float32"\n')
+    found = compared([text(1900, max_tokens=2048)], tmp_path, hf, without)
+    early, late = summarise_by_bin(found.pairs[0].bins)
+    assert early["kl"] > 1e-3 and late["kl"] > 1e-3
+    assert 0.2 < late["kl"] / early["kl"] < 5
+
+
+def test_a_text_counts_in_the_bins_that_it_covers(gguf: Path, tmp_path: Path) -> None:
+    texts = [text(1900, max_tokens=tokens) for tokens in (400, 800, 1400, 1600)]
+    (pair,) = compared(texts, tmp_path, gguf, gguf).pairs
+    assert [(row["start"], row["texts"], row["positions"]) for row in summarise_by_bin(pair.bins)] == [
+        (0, 3, 799 + 1024 + 1024),
+        (1024, 1, 1599 - 1024),
+    ]
+
+
 def test_types_of_keys_and_values_are_compared(demo_gguf: Path, tmp_path: Path) -> None:
     cards = []
     for name in ("f32", "f16", "q8_0"):
@@ -158,25 +203,6 @@ def test_types_of_keys_and_values_are_compared(demo_gguf: Path, tmp_path: Path) 
     assert first and second and first > second
 
 
-def test_rarely_likely_tokens_are_stored_as_one() -> None:
-    rng = np.random.default_rng(5)
-    logits = (-3.0 * np.log1p(np.arange(50_000)) + rng.normal(size=(256, 50_000))).astype(np.float32)
-    other = (logits + rng.normal(scale=0.3, size=logits.shape)).astype(np.float32)
-    tokens = [0] * 257
-    stored = distributions.Distributions.of_logits(logits, tokens, 0)
-    assert (stored.rest_mass <= distributions.REST_MASS).all() and stored.rest_mass.max() > 0
-    assert stored.counts.mean() < 5_000
-    exact = divergences(logits.astype(float), other.astype(float))
-    got = stored.divergences(other, distributions.softmax(other)[1])
-    assert np.abs(got - exact).max() < 1e-4
-    assert stored.whole_divergences(other) == pytest.approx(exact[:: distributions.AUDIT_STEP], abs=1e-6)
-    flat = distributions.Distributions.of_logits(np.zeros((2, 50_000), np.float32), [0, 1, 2], 0)
-    assert flat.counts.tolist() == [50_000, 50_000] and not flat.rest_mass.any()
-    longer = np.concatenate([other, np.full((256, 64), -50, np.float32)], axis=1)
-    padded = stored.divergences(longer, distributions.softmax(longer)[1])
-    assert padded == pytest.approx(got, abs=1e-6)
-
-
 def test_what_cannot_be_compared_is_refused(hf: Path, gguf: Path, demo_gguf: Path, tmp_path: Path) -> None:
     stranger = card(tmp_path, "llamacpp", demo_gguf, F32)
     with pytest.raises(UsageError, match="different token ids"):
@@ -187,5 +213,7 @@ def test_what_cannot_be_compared_is_refused(hf: Path, gguf: Path, demo_gguf: Pat
         compared([text(3000, max_tokens=3000)], tmp_path, gguf, gguf)
     scripted(tmp_path / "scripted", {"key": "answer"})
     card_path = tmp_path / "scripted" / "model.toml"
-    with pytest.raises(BackendError, match="does not return logits within a text"):
-        compare_by_depth([text(2000)], lambda: load(read_card(card_path)), [loads(gguf)], folder=tmp_path)
+    with pytest.raises(UsageError, match="cannot be the reference"):
+        compared([text(2000)], tmp_path, card_path, gguf)
+    with pytest.raises(UsageError, match="different token ids"):
+        compared([text(2000)], tmp_path, gguf, card_path)

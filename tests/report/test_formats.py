@@ -14,6 +14,7 @@ from lbx.report import page
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store
+from lbx.results.file.depth import begin_depth_pair, write_depth_rows
 from lbx.statistics.estimates import t_quantile
 from tests.command_line import Lbx, fails
 from tests.made_depth import F16, Q4, add_depth, depth_pair, depth_rows
@@ -61,6 +62,18 @@ def test_few_texts_have_no_interval(tmp_path: Path) -> None:
     path = file(tmp_path / "r.duckdb", 1, 2, 3, 4, 5)
     assert all(row["kl"] > 0 and row["kl_low"] is None for row in rows(path, "depth_parity"))
     assert "Positions in fewer than 6 texts have no interval." in notes(path, "depth_parity")
+
+
+def test_inexact_divergences_and_those_of_servers_are_said(tmp_path: Path) -> None:
+    path, pair = file(tmp_path / "r.duckdb"), replace(depth_pair("server"), backend="endpoint")
+    assert "KL is less exact" not in notes(path, "depth_parity")
+    with Store(path) as store:
+        begin_depth_pair(store, pair)
+        write_depth_rows(store, [replace(row, kl_error=3e-4) for row in depth_rows(pair, range(8))])
+    said = notes(path, "depth_parity")
+    assert "server: KL is less exact than 0.0001 nats" in said
+    assert "server: its server gives only the likeliest tokens." in said
+    assert said.count("is a lower bound") == 1
 
 
 def test_equal_names_are_told_apart_by_their_settings(tmp_path: Path) -> None:

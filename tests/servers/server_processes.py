@@ -18,18 +18,18 @@ from tests.backends.endpoint_servers import free_port
 
 TOOLS = Path(__file__).resolve().parents[2] / ".venv-servers"
 NAME = "tiny"
-_PROGRAMS = {"vllm": "bin/python", "llama-server": "llama-server"}
+_PROGRAMS = {"vllm": "bin/python", "llama-server": "llama-server", "llama-perplexity": "llama-perplexity"}
 _READY_S = 400
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def find_program(name: str) -> Path:
-    """The program of a server, whether it is installed or not."""
+    """A server's program or ``llama-perplexity``, whether it is installed or not."""
     return TOOLS / name / _PROGRAMS[name]
 
 
 def needs(name: str) -> pytest.MarkDecorator:
-    """Mark of tests that are skipped without a server."""
+    """Mark of tests that are skipped without a program."""
     reason = f"needs {name}, which is not installed: .ci/server-tools.sh {name}"
     return pytest.mark.skipif(not find_program(name).exists(), reason=reason)
 

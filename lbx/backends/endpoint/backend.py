@@ -42,13 +42,14 @@ from lbx.backends.endpoint.probe import (
     read_facts,
     takes_system,
 )
+from lbx.backends.endpoint.prompt_log_probs import read_top_log_probs
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText
 from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
 from lbx.base.processes import POLL_INTERVAL_S
 from lbx.base.records import Completion, Request
 from lbx.engine.chat_template import conversation
-from lbx.engine.model import BackendInfo, CompletionResult
+from lbx.engine.model import BackendInfo, CompletionResult, TopLogProbs
 from lbx.engine.prompter import Tokenizer
 from lbx.engine.token_budget import check_fits
 
@@ -144,6 +145,10 @@ class EndpointBackend:
         if self._takes_system is None:
             self._takes_system = self._transport.api == "chat" and takes_system(self._server, self._facts)
         return self._takes_system
+
+    def text_top_log_probs(self, tokens: Sequence[int]) -> TopLogProbs:
+        """Return the log probabilities of the likeliest tokens after each token of a text (``TopBackend``)."""
+        return read_top_log_probs(self._server, self._facts, tokens)
 
     def close(self) -> None:
         self._server.close()

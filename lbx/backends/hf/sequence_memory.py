@@ -156,6 +156,7 @@ class HfSequences:
     def release(self) -> None:
         """Drop all sequences and free the store."""
         self._table.drop(range(self.max_sequences))
+        self._store.layers.clear()  # they refer to the store: their cells would wait for the garbage collector
         self._reset()
 
     def _reset(self) -> None:

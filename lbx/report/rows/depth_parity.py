@@ -24,6 +24,8 @@ from lbx.statistics.estimates import t_quantile
 
 MIN_TEXTS = 6
 """Smallest number of texts with an interval."""
+LARGEST_ERROR = 1e-4
+"""Mean error of the divergence at single positions, in nats, above which there is a warning."""
 COLUMNS = (
     "pair_id", "comparison_id", "reference", "model", "label", "backend", "start", "stop", "bin", "texts", "positions",
     "kl", "kl_low", "kl_high", "kl_p99", "same_top", "same_top_low", "same_top_high", "perplexity_ratio",
@@ -133,6 +135,13 @@ def _notes(rows_table: Table) -> Iterator[str]:
                 f"{label}: KL is off by {number(mean)} nats on average, and at most "
                 f"{number(max(row['kl_error_max'] for row in audited))}, at {format_count(count, 'position')} with "
                 "whole distributions."
+            )
+            if mean > LARGEST_ERROR:
+                yield f"{label}: KL is less exact than {number(LARGEST_ERROR)} nats: the distributions differ too much."
+        if bins[0]["backend"] == "endpoint":
+            yield (
+                f"{label}: its server gives only the likeliest tokens. All others count as one, so that KL is a lower "
+                "bound."
             )
 
 

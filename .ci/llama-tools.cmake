@@ -1,7 +1,7 @@
-# Builds llama-server alone, against the libraries of llama.cpp's wheel (WHEEL): lbx's own backend and the server then
+# Builds llama.cpp's programs alone, against the libraries of its wheel (WHEEL): lbx's own backend and the programs then
 # compute with the same code. It takes the place of llama.cpp's CMakeLists.txt, which builds them again.
 cmake_minimum_required(VERSION 3.16...3.31)
-project(llama-server C CXX)
+project(llama-tools C CXX)
 list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_SOURCE_DIR}/cmake/")
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
@@ -16,6 +16,6 @@ find_package(llama REQUIRED CONFIG HINTS ${WHEEL}/lib/cmake)
 add_library(ggml ALIAS ggml::ggml)
 include(cmake/common.cmake)
 include(cmake/license.cmake)
-foreach(folder vendor common tools/mtmd tools/ui tools/server)
+foreach(folder vendor common tools/mtmd tools/ui tools/server tools/perplexity)
     add_subdirectory(${folder})
 endforeach()

@@ -118,12 +118,16 @@ class DataSource:
         repositories: current and former names of the family's dataset on the hub.
         required_file: for a family that generates samples, the file that ``--tasks all`` requires.
         more_recipes: recipes of data that only some tasks need.
+        licences: licences of the data and of the authors' scripts and prompts, or "" if unknown to lbx.
+        real_rows: whether lbx's tests read published rows: "yes", "some", "no", or "" without published data.
     """
 
     recipe: str = ""
     repositories: tuple[str, ...] = ()
     required_file: str = ""
     more_recipes: tuple[str, ...] = ()
+    licences: str = ""
+    real_rows: str = ""
 
     @property
     def bundle_command(self) -> str:
@@ -169,8 +173,8 @@ def find_in_folder(
     return make_source(path) if path.is_file() else find_parquet(folder, config)
 
 
-def find_parquet(folder: Path, config: str) -> RowSource | None:
-    """Find the parquet shards of a configuration's only split, or None.
+def find_parquet(folder: Path, config: str, split: str = "") -> RowSource | None:
+    """Find the parquet shards of a configuration's split, by default of its only split, or None.
 
     The hub's branch ``refs/convert/parquet`` has CONFIG/SPLIT/0000.parquet. A dataset that was pushed to it as parquet
     has CONFIG/SPLIT-00000-of-00001.parquet, in a folder "data" for the configuration "default".
@@ -184,11 +188,14 @@ def find_parquet(folder: Path, config: str) -> RowSource | None:
             splits.setdefault(f"{subfolder}/{path.parent.name}", []).append(path)
         for path in sorted((folder / subfolder).glob("*.parquet")):
             splits.setdefault(f"{subfolder}/{path.name.partition('-')[0]}", []).append(path)
+    if split:
+        wanted = (f"{config}/{split}", f"{config}/partial-{split}")
+        splits = {name: paths for name, paths in splits.items() if name in wanted}
     if len(splits) > 1:
         raise damaged_file_error(str(folder), f"it has several splits, {', '.join(sorted(splits))}")
-    for split in splits:
-        if "/partial-" in split:
-            raise damaged_file_error(str(folder), f"{split} has only part of the rows")
+    for name in splits:
+        if "/partial-" in name:
+            raise damaged_file_error(str(folder), f"{name} has only part of the rows")
     return next((Parquet(tuple(paths)) for paths in splits.values()), None)
 
 

@@ -145,7 +145,8 @@ class Truncation(StrEnum):
     """Method of shortening a prompt that exceeds its limit. Limits are in tokens, not characters.
 
     MIDDLE: keep int(limit/2) tokens of each end of the whole prompt (LongBench v1, LV-Eval).
-    MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
+    MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro, InfiniteBench). An odd limit keeps one
+        more at the end.
     DOCUMENT_MIDDLE, DOCUMENT_END: cut the middle or the end of the document, never the question (custom benchmarks).
     WORDS_END: with a limit of n tokens, keep the document's first n words, then 250 fewer each time, until its
         tokens are within the limit and the whole prompt fits; the question is never cut (L-Eval).

@@ -46,6 +46,21 @@ _LVEVAL = (
 _MRCR = tuple(("mrcr", task) for task in ("2needle", "4needle", "8needle"))
 _GRAPHWALKS = tuple(("graphwalks", task) for task in ("bfs_128k", "parents_128k", "bfs_1m", "parents_1m"))
 
+_BABILONG = tuple(("babilong", f"qa{number}_{length}") for length in ("4k", "8k") for number in (1, 2, 3, 4, 6, 8))
+
+_INFINITEBENCH = {
+    "passkey": ("77", "77 12", "12", "none", ""),
+    "kv_retrieval": ("77", "12 77", "12", "none", ""),
+    "longbook_sum_eng": _ENGLISH,
+    "longbook_qa_eng": _ENGLISH,
+    "longbook_choice_eng": ("A", "the red cat", "B", "none", ""),
+    "longbook_qa_chn": _CHINESE,
+    "math_calc": ("12 77", "12", "77 12 77", "none", ""),
+    "math_find": ("12", "12.5", "77", "none", ""),
+}
+
+_OPTIONS = {"longbook_choice_eng": ("the red cat", "A"), "math_calc": ("12", "77")}
+
 _RULER = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
     "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
@@ -82,6 +97,9 @@ OUTPUTS: Mapping[Task, Sequence[str]] = {
        for language in ("en", "zh")},
     **dict.fromkeys(_MRCR, ("x1the red cat", "x1the cat", "the red cat", "x1", "")),
     **dict.fromkeys(_GRAPHWALKS, ("Final Answer: [aa, bb]", "Final Answer: [aa]", "Final Answer: [cc]", "aa", "")),
+    **dict.fromkeys(_BABILONG, ("in the garden", "garden or office", "Garden. Office", "nowhere", "")),
+    ("babilong", "qa5_4k"): ("Mary", "Mary or Bill", "Bill", "nobody", ""),
+    **{("infinitebench", task): outputs for task, outputs in _INFINITEBENCH.items()},
     **{("ruler", f"{task}_{length}"): ("12 77", "77", "12", "\x005", "") for length in _RULER_LENGTHS
        for task in _RULER},
     ("mine", "t"): _ENGLISH,
@@ -108,6 +126,10 @@ SETS: Mapping[str, Sequence[Task]] = {
         "needle": ("needle", ("single_en", "single_zh", "multikey_en")),
         "MRCR": ("mrcr", ("2needle", "4needle", "8needle")),
         "GraphWalks, some": ("graphwalks", ("bfs_128k", "parents_128k", "bfs_1m")),
+        "BABILong, some": ("babilong", ("qa1_4k", "qa6_4k", "qa8_8k", "qa1_8k")),
+        "BABILong, a length": ("babilong", ("qa1_4k", "qa2_4k", "qa3_4k", "qa4_4k", "qa5_4k", "qa8_4k")),
+        "InfiniteBench, some": ("infinitebench", ("passkey", "longbook_qa_eng", "longbook_qa_chn", "math_find")),
+        "InfiniteBench, eight": ("infinitebench", tuple(_INFINITEBENCH)),
         "RULER, some": ("ruler", ("vt_2048", "vt_4096", "qa_1_4096", "qa_2_8192", "qa_1_131072")),
         "RULER, a length": ("ruler", tuple(f"{task}_4096" for task in _RULER)),
         "own": ("mine", ("t", "u")),
@@ -148,6 +170,8 @@ def made_sample(task: Task, number: int, documents: int) -> Sample:
         "needle": {"depth": (0.0, 0.5)[number % 2], "needles": 1, "keys": ["k"]},
         "mrcr": {"prefix": "x1", "message_lengths": []},
         "graphwalks": {},
+        "babilong": {},
+        "infinitebench": {},
         "ruler": {},
         "mine": {"metrics": ["f1", "exact_match"] if name == "t" else ["exact_match", "f1"]},
     }  # fmt: skip
@@ -155,7 +179,8 @@ def made_sample(task: Task, number: int, documents: int) -> Sample:
     chinese = right == _CHINESE[0] or name.endswith("_zh") or (benchmark == "longbench_pro" and number % 2)
     references = {
         "longbench_v2": ("A",), "longbench_pro": ("one", "two", "three"), "needle": ("12", "77"),
-        "graphwalks": ("aa", "bb"), "ruler": ("12", "77"),
+        "graphwalks": ("aa", "bb"), "ruler": ("12", "77"), "babilong": ("Mary" if name == "qa5_4k" else "garden",),
+        "infinitebench": _OPTIONS.get(name, (right,)),
     }  # fmt: skip
     special = {"passage_retrieval_en": "Paragraph 3", "passage_retrieval_zh": "段落3", "quality": "(A) yes"}
     return Sample(

@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lbx.benchmarks.babilong import LENGTHS as BABILONG_LENGTHS
+from lbx.benchmarks.infinitebench import TASKS as INFINITEBENCH_TASKS
 from lbx.benchmarks.longbench.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval import LEVELS
@@ -67,6 +69,10 @@ BOARD_ROWS: dict[str, Callable[[], list[Row]]] = {
     ],
     "board_mrcr": lambda: [row("M", 0, needles=name, **dict.fromkeys(LENGTHS, 77.7)) for name in ("all", "2needle")],
     "board_graphwalks": lambda: [row("M", 0, operation=name, **{"128k": 77.7, "1m": 5.0}) for name in ("all", "bfs")],
+    "board_infinitebench": lambda: [row("M", 0, average=77.7, **dict.fromkeys(INFINITEBENCH_TASKS, 77.7))],
+    "board_babilong": lambda: [
+        row("M", 0, questions=name, **dict.fromkeys(BABILONG_LENGTHS, 77.7)) for name in ("all", "qa1", "qa2")
+    ],
     "board_ruler": lambda: [row("M", 0, **dict.fromkeys(LABELS.values(), 77.7))],
 }  # fmt: skip
 TWO = (
@@ -77,6 +83,7 @@ TWO = (
     "board_lveval",
     "board_mrcr",
     "board_graphwalks",
+    "board_babilong",
 )
 """Boards with two charts here."""
 

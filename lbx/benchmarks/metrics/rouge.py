@@ -13,7 +13,8 @@ The package recurses once per step of the backtrace, and the official scripts tu
 sentence into a score of 0. Chinese has no "." to split at, so long Chinese answers score 0 officially. This code
 does not recurse: it counts the depth and returns both numbers.
 
-Second, ROUGE-1, ROUGE-2 and ROUGE-L of Google's ``rouge-score`` 0.1.2 without a stemmer, as L-Eval uses it.
+Second, ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum of Google's ``rouge-score`` 0.1.2 without a stemmer, as L-Eval and
+InfiniteBench use it.
 
 The words are that package's own: runs of a-z and 0-9 of the lower-cased text. Repeated ones count: this is not the
 first ROUGE-L. The F of each is the package's ``fmeasure``, in 0..1; its arithmetic is done here,
@@ -36,6 +37,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 from math import isqrt
 
 from rouge_score.tokenize import tokenize
@@ -272,24 +274,26 @@ class _Union:
 
     def _add(self, reference: _Sentence, candidate: _Sentence) -> None:
         matched, frames = _backtrace(reference.tokens, candidate)
-        self.tokens.update(matched)
+        self.tokens.update(candidate.tokens[at] for at in matched)
         self.deepest = max(self.deepest, frames)
 
 
-def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str], int]:
-    """Find the tokens of the longest common subsequence, and the recursion depth that the package would need.
+def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[int], int]:
+    """Find the longest common subsequence, and the recursion depth that the package would need.
+
+    Returns the subsequence as indices of the candidate's tokens, and the depth in frames.
 
     At a cell with differing tokens, "the cell above is larger than the cell to the left" is true exactly if the row
     steps up at that column: a row's bits are enough for the backtrace. A run of moves to the left ends at the highest
     bit that is a step or a match; rows without any match repeat the row above them, so that the path goes left once and
     then straight up through them.
     """
-    matched: list[str] = []
+    matched: list[int] = []
     i, j = len(reference), candidate.size
     while i and j and reference[i - 1] == candidate.tokens[j - 1]:  # an end in common needs no table
         i -= 1
         j -= 1
-        matched.append(reference[i])
+        matched.append(j)
     frames = 1 + len(matched)
     if not i or not j:
         return matched, frames
@@ -309,8 +313,8 @@ def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str
         frames += j - stop + bool(stop)
         j = stop
         if j and mask >> (j - 1) & 1:
-            matched.append(reference[row - 1])
             j -= 1
+            matched.append(j)
         if not j:
             return matched, frames
         i -= 1
@@ -349,3 +353,31 @@ def _ngram_f(prediction_tokens: Sequence[str], reference_tokens: Sequence[str], 
 
 def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
     return Counter(zip(*(tokens[start:] for start in range(n)), strict=False))
+
+
+def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
+    """Compute F of ROUGE-Lsum, which compares texts by lines. It is 0 without references, or without tokens."""
+    predicted = _line_tokens(prediction)
+    return max((_lsum_f(predicted, _line_tokens(reference)) for reference in references), default=0.0)
+
+
+def _line_tokens(text: str) -> list[list[str]]:
+    return [tokenize(line, None) for line in text.split("\n") if line]
+
+
+def _lsum_f(predicted: Sequence[list[str]], expected: Sequence[list[str]]) -> float:
+    return f_measure(_summary_hits(predicted, expected), sum(map(len, predicted)), sum(map(len, expected)))
+
+
+def _summary_hits(predicted: Sequence[list[str]], expected: Sequence[list[str]]) -> int:
+    """Count the words of the lines' common subsequences, united by line of the reference, each as often as in both."""
+    hits = 0
+    remaining = Counter(chain.from_iterable(predicted)) & Counter(chain.from_iterable(expected))
+    for line in expected:
+        sentence = _Sentence(tuple(line))
+        # Arguments are exchanged: the package moves along the prediction where `_backtrace` does along the reference.
+        united = set[int]().union(*(_backtrace(other, sentence)[0] for other in predicted))
+        for at in sorted(united):
+            hits += remaining[line[at]] > 0
+            remaining[line[at]] -= 1
+    return hits

@@ -23,6 +23,8 @@ TASKS = {
     "mrcr": ("2needle", "8needle"),
     "graphwalks": ("bfs_128k", "parents_128k", "bfs_1m"),
     "helmet": ("json_kv_8k", "kilt_nq_8k", "infbench_choice_16k", "narrativeqa_8k", "msmarco_rerank_8k"),
+    "babilong": ("qa1_4k", "qa2_4k", "qa8_4k", "qa1_8k"),
+    "infinitebench": ("passkey", "longbook_qa_eng", "longbook_choice_eng", "math_calc"),
     "ruler": ("vt_4096", "cwe_4096", "qa_1_4096", "vt_8192"),
 }
 PARTS_SHARED = 3
@@ -47,7 +49,8 @@ def made_sample(benchmark: str, task: str, number: int) -> Sample:
         "leval": {"evaluation": KINDS[task] if KINDS.get(task) in ("f1", "rouge") else "exam", "topic": number % 3},
         "mrcr": {"prefix": "x1", "message_lengths": []},
     }  # fmt: skip
-    references = {"longbench_v2": ("A",), "leval": ("True [fact: True]",)}
+    option = {"longbook_choice_eng": ("here", "A"), "math_calc": ("1", "2")}
+    references = {"infinitebench": option.get(task, ("here",)), "longbench_v2": ("A",), "leval": ("True [fact: True]",)}
     return Sample(
         benchmark,
         task,

@@ -12,7 +12,9 @@ from lbx.benchmarks.registry import BENCHMARKS, official_judge
 from lbx.opinions.judge_spec import OFFICIAL
 
 ROOMS = ("cluster", "engine", "exchange", "opinions", "options", "report", "results", "running", "statistics", "web")
-NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle|mrcr|graph-?walks|fastchat|mt.?bench", re.IGNORECASE)
+NAMES = re.compile(
+    r"l-?eval|longbench|lv-?eval|needle|mrcr|graph-?walks|babi-?long|infinite-?bench|fastchat|mt.?bench", re.IGNORECASE
+)
 NEEDLES = "the report needles, of any benchmark that says how deep one stands"
 ALLOWED = {
     "exchange/annotation": "datasets in L-Eval's form, and the pages of its own tool",

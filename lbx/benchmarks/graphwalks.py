@@ -109,7 +109,7 @@ BOARDS = Boards(
 
 
 REPO = "openai/graphwalks"
-DATA = DataSource("bundle/graphwalks.toml", (REPO,))
+DATA = DataSource("bundle/graphwalks.toml", (REPO,), licences="MIT", real_rows="no")
 METRICS = ("f1", "f1_card", "answered")
 
 _QUESTION = "Operation:\n"

@@ -311,7 +311,9 @@ class LVEvalFormat(PredictionFormat):
 T = TypeVar("T")
 
 REPO = "Infinigence/LVEval"
-DATA = DataSource("bundle/lveval.toml", (REPO, "infini-ai/LVEval"))
+DATA = DataSource(
+    "bundle/lveval.toml", (REPO, "infini-ai/LVEval"), licences="MIT; cmrc and lic CC-BY-SA-4.0", real_rows="no"
+)
 CONFIG = "infinigence/LVEval/config.py"
 PROMPTS = "DATASET_PROMPT"
 NEW_TOKENS = "DATASET_MAXGEN"

@@ -105,7 +105,7 @@ BOARDS = Boards(
 
 
 REPO = "openai/mrcr"
-DATA = DataSource("bundle/mrcr.toml", (REPO,))
+DATA = DataSource("bundle/mrcr.toml", (REPO,), licences="MIT", real_rows="no")
 METRICS = ("ratio", "prefix")
 
 _NEW_TOKENS = 4096

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Task
+from lbx.benchmarks.babilong import Babilong
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.graphwalks import GraphWalks
 from lbx.benchmarks.helmet.benchmark import Helmet
+from lbx.benchmarks.infinitebench import InfiniteBench
 from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.benchmarks.leval import judge as official_judge
 from lbx.benchmarks.leval.benchmark import LEval
@@ -70,7 +72,18 @@ class _Benchmarks(Mapping[str, Benchmark]):
 
 
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
-    Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval(), Ruler(), Mrcr(), GraphWalks(), Helmet()
+    Needle(),
+    LongBench(),
+    LongBenchV2(),
+    LongBenchPro(),
+    LVEval(),
+    LEval(),
+    Ruler(),
+    Mrcr(),
+    GraphWalks(),
+    Helmet(),
+    InfiniteBench(),
+    Babilong(),
 )
 """{name: benchmark}. Families are registered only here."""
 

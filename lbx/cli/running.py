@@ -50,16 +50,19 @@ def show_tasks(options: TasksOptions) -> None:
 
 def _list_supported_tasks(*, as_json: bool) -> None:
     """Print the tasks known to lbx by benchmark family. A bundle may also contain custom benchmarks."""
-    rows = [
-        (f"{name}/{task}", family.data.recipe or "none (built in)")
+    facts = {
+        name: (family.data.recipe or "none (built in)", family.data.licences or None, family.data.real_rows or None)
         for name, family in BENCHMARKS.items()
-        for task in family.catalogue.names or ("*",)
-    ]
-    table = Table(["task", "recipe"], rows)
+    }
+    names = {name: family.catalogue.names or ("*",) for name, family in BENCHMARKS.items()}
+    rows = [(f"{name}/{task}", *facts[name]) for name in BENCHMARKS for task in names[name]]
     if as_json:
-        answer_json(render.json_pieces(table.columns, table.rows))
+        answer_json(render.json_pieces(["task", "recipe", "licences", "real_rows"], rows))
         return
-    show_table("", plain_columns(table))
+    suites = [(name, len(names[name]), *facts[name]) for name in BENCHMARKS]
+    headings = ["benchmark", "tasks", "recipe", "licences (data, scripts)", "real rows seen by lbx's tests"]
+    show_table("", plain_columns(Table(headings, suites)))
+    show_table("", plain_columns(Table(["task", "recipe"], [row[:2] for row in rows])))
     note(
         "No bundle given, so this lists everything that lbx supports. `lbx bundle RECIPE` fetches the data; "
         f"pass --bundle DIR or set {BUNDLE_VARIABLE} to list a bundle's tasks."

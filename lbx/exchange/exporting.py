@@ -296,10 +296,11 @@ def _join_runs(
 
 def _prediction_files(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
     if has_source_rows(run):
-        files, left_out = _imported_files(store, prediction_format, run), Counter[str]()
+        (files, companions), left_out = _imported_files(store, prediction_format, run), Counter[str]()
     else:
-        files, left_out = _new_files(store, prediction_format, run)
-    return _RunFiles(files, sum(map(len, files.values())), left_out)
+        files, companions, left_out = _new_files(store, prediction_format, run)
+    n_rows = sum(map(len, files.values()))
+    return _RunFiles({**files, **{path: [text] for path, text in companions.items()}}, n_rows, left_out)
 
 
 def _result_files(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
@@ -340,13 +341,19 @@ def _answered_benchmarks(store: Store, run_id: str) -> list[str]:
     return [row[0] for row in benchmarks.rows]
 
 
-def _imported_files(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Read the original lines of each imported file. The last line ends with a line feed only if it did in the file."""
+def _imported_files(
+    store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Read the original lines of each imported file, and the texts of companions.
+
+    The last line ends with a line feed only if it did in the file.
+    """
     settings = json.loads(run["settings"])
     if settings.get("imported") != prediction_format.name:
-        return {}
+        return {}, {}
     stored = stored_files(store, run["run_id"], settings)
     files: dict[str, list[str]] = {}
+    companions: dict[str, str] = {}
     totals: Counter[str | None] = Counter()
     for file in stored:
         totals[file.task] += file.rows
@@ -367,7 +374,10 @@ def _imported_files(store: Store, prediction_format: PredictionFormat, run: Mapp
         if len(rows) != file.rows or not rows or relative_path in files:
             raise incomplete_import_error(store, run["run_id"])
         files[relative_path] = file.lines([text for (text,) in rows])
-    return files
+        companion = prediction_format.companion(Path(relative_path))
+        if companion and file.companion:
+            companions[str(companion)] = file.companion
+    return files, companions
 
 
 def incomplete_import_error(store: Store, run_id: str) -> StoreError:
@@ -390,7 +400,10 @@ def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """An imported file, stored as an element of ``PredictionFiles.files``. ``name`` must be a single path component."""
+    """An imported file, stored as an element of ``PredictionFiles.files``. ``name`` must be a single path component.
+
+    ``companion`` is the text of ``PredictionFormat.companion``.
+    """
 
     name: str
     task: str | None
@@ -398,8 +411,11 @@ class StoredFile:
     final_newline: bool
     separator: str = "\n"
     folder: str = ""
+    companion: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.companion, str):
+            raise TypeError(self.companion)
         for text in (self.name, self.folder, self.separator):
             if not isinstance(text, str) or "/" in text:
                 raise ValueError(text)
@@ -414,9 +430,11 @@ class StoredFile:
 
 def _new_files(
     store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]
-) -> tuple[dict[str, list[str]], Counter[str]]:
-    label = prediction_format.label(run["model"], json.loads(run["settings"]))
+) -> tuple[dict[str, list[str]], dict[str, str], Counter[str]]:
+    settings = json.loads(run["settings"])
+    label = prediction_format.label(run["model"], settings)
     files: dict[str, list[str]] = {}
+    companions: dict[str, str] = {}
     left_out: Counter[str] = Counter()
     for task in answered_tasks(store, prediction_format, run["run_id"]):
         file = prediction_format.export(
@@ -424,11 +442,11 @@ def _new_files(
         )
         left_out.update(file.omitted_counts)
         if file.rows:
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in file.rows)
-            files.setdefault(file.name, []).extend(lines)
+            files.setdefault(file.name, []).extend(prediction_format.format_rows(file.rows))
+            companions |= prediction_format.companions(label, task, settings)
     failed = "SELECT count(*) FROM generations WHERE run_id = ? AND benchmark = ? AND error IS NOT NULL"
     left_out["failed"] = store.query(failed, [run["run_id"], prediction_format.name]).rows[0][0]
-    return files, +left_out
+    return files, companions, +left_out
 
 
 def _refuse_existing(targets: Iterable[Path]) -> None:

@@ -20,8 +20,10 @@ from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import (
     FileRows,
     PredictionLine,
+    decode_text,
     prediction_file_error,
     read_bytes,
+    split_csv_rows,
     split_rows,
 )
 from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, TaskFiles, differences
@@ -104,16 +106,24 @@ def read_predictions(prediction_format: PredictionFormat, path: Path, *, e: bool
     )
     tasks: dict[str, list[Prediction]] = {}
     files = []
+    companions: set[str] = set()
     digest = hashlib.sha256()
     for task, parts in task_files.items():
         lines: list[PredictionLine] = []
         for file in parts:
             data = read_bytes(file)
-            content = split_rows(file, data)
+            content = split_csv_rows(file, data) if prediction_format.is_csv else split_rows(file, data)
             lines += content.lines
             files.append(file_entry(file, task, content))
             digest.update(f"{task} {len(data)}\n".encode() + data)
+            companion = prediction_format.companion(file)
+            if companion and companion.is_file():
+                data = read_bytes(companion)
+                files[-1]["companion"] = decode_text(companion, data)
+                companions.add(companion.name)
+                digest.update(f"{companion.name} {len(data)}\n".encode() + data)
         tasks[task] = prediction_format.read(task, lines)
+    ignored_names = tuple(name for name in ignored_names if name not in companions)
     return PredictionFiles(tasks, files, digest.hexdigest(), ignored_names)
 
 
@@ -133,13 +143,14 @@ def file_entry(path: Path, task: str | None, content: FileRows) -> dict[str, Any
 
 def _task_files(prediction_format: PredictionFormat, path: Path, e: bool) -> TaskFiles:
     """Find the files of a folder by task, and the names of other files. ``path`` may also be a single file."""
+    suffixes = (".csv",) if prediction_format.is_csv else (".jsonl", ".jsonl.gz")
     files: dict[str, Path] = {}
     ignored, unknown_files = [], []
     for entry in [path] if path.is_file() else sorted(path.iterdir()):
         name = entry.name
         if entry == path:
             pass
-        elif name.startswith(".") or entry.is_dir() or not name.endswith((".jsonl", ".jsonl.gz")):
+        elif name.startswith(".") or entry.is_dir() or not name.endswith(suffixes):
             ignored.append(name + "/" * entry.is_dir())
             continue
         task = task_in_name(prediction_format, entry, e)
@@ -198,17 +209,21 @@ def _unknown_task_error(prediction_format: PredictionFormat, file: Path, task: s
 
 
 def _no_file_error(prediction_format: PredictionFormat, path: Path) -> UsageError:
+    suffix = ".csv" if prediction_format.is_csv else ".jsonl"
     inside = [
         entry.name
         for entry in sorted(path.iterdir())
         if entry.is_dir()
-        and any(file.name.partition(".")[0] in prediction_format.known_tasks for file in entry.glob("*.jsonl"))
+        and any(
+            task_in_name(prediction_format, file, e=False) in prediction_format.known_tasks
+            for file in entry.glob(f"*{suffix}")
+        )
     ]
     return UsageError(
         f"{path} contains no file of a {prediction_format.name} task.",
         fix=f"Give one of its folders: {', '.join(inside)}."
         if inside
-        else f"Files are named after tasks, such as {prediction_format.known_tasks[0]}.jsonl.",
+        else f"Files are named after tasks, such as {prediction_format.known_tasks[0]}{suffix}.",
     )
 
 

@@ -135,6 +135,19 @@ class PromptOptions:
             label="template",
         ),
     ] = ""
+    instruction: Annotated[
+        bool,
+        question_option("BABILong: include the instruction in the prompt.", judges=False, label="no instruction"),
+    ] = True
+    examples: Annotated[
+        bool, question_option("BABILong: include the examples in the prompt.", judges=False, label="no examples")
+    ] = True
+    post_prompt: Annotated[
+        bool,
+        question_option(
+            "BABILong: include the form of the answer in the prompt.", judges=False, label="no post-prompt"
+        ),
+    ] = True
     rag: Rag = 0
 
 

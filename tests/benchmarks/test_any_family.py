@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError
 from lbx.base.records import Sample, Score
-from lbx.benchmarks import graphwalks, lveval, mrcr
+from lbx.benchmarks import graphwalks, infinitebench, lveval, mrcr
 from lbx.benchmarks.base.data_files import DataRow
 from lbx.benchmarks.helmet.tasks import dataset_of as helmet_dataset
 from lbx.benchmarks.leval import tasks as leval
@@ -296,6 +296,10 @@ def metrics_of(family: str, task: str) -> tuple[str, ...]:
             return graphwalks.METRICS
         case "helmet":
             return helmet_dataset(task).metrics
+        case "infinitebench":
+            return infinitebench.TASKS[task].metrics
+        case "babilong":
+            return ("accuracy",)
         case "ruler":
             return ruler_metrics(task)
         case _:

@@ -196,6 +196,11 @@ def test_tasks_without_a_bundle_are_those_that_lbx_knows(lbx: Lbx) -> None:
     recipes = {row["task"]: row["recipe"] for row in rows}
     assert recipes["leval/tpo"] == "bundle/leval.toml"
     assert {task.partition("/")[0] for task in recipes} == {*BENCHMARKS}
+    told = {row["task"]: (row["licences"], row["real_rows"]) for row in rows}
+    assert (told["babilong/qa1_0k"], told["needle/*"]) == (("Apache-2.0", "no"), (None, None))
+    assert {real_rows for _, real_rows in told.values()} == {None, "yes", "some", "no"}
+    shown = lbx("tasks", environment={**bare, "COLUMNS": "200"}).stdout
+    assert re.search(r"babilong +280 +bundle/babilong\.toml +Apache-2\.0 +no", shown)
     root = Path(__file__).parents[2]
     assert all((root / recipe).is_file() for recipe in recipes.values() if "/" in recipe)
     assert "fetches the data" in lbx("tasks", environment=bare).stderr

@@ -51,6 +51,20 @@ _HELMET = tuple(
     for name in ("json_kv", "ruler_niah_mv", "kilt_nq", "icl_nlu", "infbench_qa", "narrativeqa", "multi_lexsum")
     for length in ("8k", "128k")
 )
+_BABILONG = tuple(("babilong", f"qa{number}_{length}") for length in ("4k", "8k") for number in (1, 2, 3, 4, 6, 8))
+
+_INFINITEBENCH = {
+    "passkey": ("77", "77 12", "12", "none", ""),
+    "kv_retrieval": ("77", "12 77", "12", "none", ""),
+    "longbook_sum_eng": _ENGLISH,
+    "longbook_qa_eng": _ENGLISH,
+    "longbook_choice_eng": ("A", "the red cat", "B", "none", ""),
+    "longbook_qa_chn": _CHINESE,
+    "math_calc": ("12 77", "12", "77 12 77", "none", ""),
+    "math_find": ("12", "12.5", "77", "none", ""),
+}
+
+_OPTIONS = {"longbook_choice_eng": ("the red cat", "A"), "math_calc": ("12", "77")}
 
 _RULER = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
@@ -91,6 +105,9 @@ OUTPUTS: Mapping[Task, Sequence[str]] = {
     **dict.fromkeys(_HELMET, ("the red cat", "a red cat sat", "red", "dog", "")),
     ("helmet", "msmarco_rerank_8k"): ("3 > 1 > 2", "1 > 3", "2 > 4", "4", ""),
     ("helmet", "alce_asqa_8k"): ("A red cat [1].", "red cat", "red", "dog", ""),
+    **dict.fromkeys(_BABILONG, ("in the garden", "garden or office", "Garden. Office", "nowhere", "")),
+    ("babilong", "qa5_4k"): ("Mary", "Mary or Bill", "Bill", "nobody", ""),
+    **{("infinitebench", task): outputs for task, outputs in _INFINITEBENCH.items()},
     **{("ruler", f"{task}_{length}"): ("12 77", "77", "12", "\x005", "") for length in _RULER_LENGTHS
        for task in _RULER},
     ("mine", "t"): _ENGLISH,
@@ -119,6 +136,10 @@ SETS: Mapping[str, Sequence[Task]] = {
         "GraphWalks, some": ("graphwalks", ("bfs_128k", "parents_128k", "bfs_1m")),
         "HELMET, some": ("helmet", ("json_kv_8k", "kilt_nq_8k", "kilt_nq_128k", "infbench_qa_8k", "msmarco_rerank_8k")),
         "HELMET, judged": ("helmet", ("narrativeqa_8k", "multi_lexsum_128k", "alce_asqa_8k", "icl_nlu_128k")),
+        "BABILong, some": ("babilong", ("qa1_4k", "qa6_4k", "qa8_8k", "qa1_8k")),
+        "BABILong, a length": ("babilong", ("qa1_4k", "qa2_4k", "qa3_4k", "qa4_4k", "qa5_4k", "qa8_4k")),
+        "InfiniteBench, some": ("infinitebench", ("passkey", "longbook_qa_eng", "longbook_qa_chn", "math_find")),
+        "InfiniteBench, eight": ("infinitebench", tuple(_INFINITEBENCH)),
         "RULER, some": ("ruler", ("vt_2048", "vt_4096", "qa_1_4096", "qa_2_8192", "qa_1_131072")),
         "RULER, a length": ("ruler", tuple(f"{task}_4096" for task in _RULER)),
         "own": ("mine", ("t", "u")),
@@ -160,6 +181,8 @@ def made_sample(task: Task, number: int, documents: int) -> Sample:
         "mrcr": {"prefix": "x1", "message_lengths": []},
         "graphwalks": {},
         "helmet": {"labels": {"3": 2, "1": 1}, "golds": [["red cat"], ["dog"]]},
+        "babilong": {},
+        "infinitebench": {},
         "ruler": {},
         "mine": {"metrics": ["f1", "exact_match"] if name == "t" else ["exact_match", "f1"]},
     }  # fmt: skip
@@ -167,7 +190,8 @@ def made_sample(task: Task, number: int, documents: int) -> Sample:
     chinese = right == _CHINESE[0] or name.endswith("_zh") or (benchmark == "longbench_pro" and number % 2)
     references = {
         "longbench_v2": ("A",), "longbench_pro": ("one", "two", "three"), "needle": ("12", "77"),
-        "graphwalks": ("aa", "bb"), "ruler": ("12", "77"),
+        "graphwalks": ("aa", "bb"), "ruler": ("12", "77"), "babilong": ("Mary" if name == "qa5_4k" else "garden",),
+        "infinitebench": _OPTIONS.get(name, (right,)),
     }  # fmt: skip
     special = {"passage_retrieval_en": "Paragraph 3", "passage_retrieval_zh": "段落3", "quality": "(A) yes"}
     return Sample(

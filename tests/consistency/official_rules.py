@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lbx.benchmarks.babilong import LENGTHS as BABILONG_LENGTHS
 from lbx.benchmarks.helmet.tasks import DATASETS as HELMET_DATASETS
 from lbx.benchmarks.leval.tasks import KINDS
 from lbx.benchmarks.longbench.tasks import TASKS as LONGBENCH
@@ -532,6 +533,43 @@ def _helmet_groups(tasks: Tasks) -> Groups:
     return found | _named("overall", "all", average(means, whole=False))
 
 
+# BABILong
+
+
+def _babilong(task: str, rows: Rows) -> list[Number]:
+    return mean(rows, "accuracy", official=percent(12))
+
+
+def _babilong_groups(tasks: Tasks) -> Groups:
+    heads = {task: made[0] for task, rows in tasks.items() if (made := _babilong(task, rows))}
+    five, lengths = [f"qa{number}" for number in range(1, 6)], [*BABILONG_LENGTHS]
+    wanted: dict[tuple[str, str], list[str]] = {("overall", "all"): [f"{a}_{b}" for b in lengths for a in five]}
+    wanted |= {("length", length): [f"{kind}_{length}" for kind in five] for length in lengths}
+    kinds = [f"qa{number}" for number in range(1, 21)]
+    wanted |= {("question type", kind): [f"{kind}_{length}" for length in lengths] for kind in kinds}
+    found: Groups = {}
+    for (grouping, name), members in wanted.items():
+        parts = [heads[task] for task in members if task in heads]
+        if len(parts) > 1:
+            whole = grouping == "length" and len(parts) == 5
+            found |= _named(grouping, name, average(parts, whole=whole, digits=12))
+    return found
+
+
+# InfiniteBench
+
+
+def _infinitebench(task: str, rows: Rows) -> list[Number]:
+    head = {"longbook_sum_eng": "rouge_lsum", "longbook_qa_eng": "f1", "longbook_qa_chn": "f1"}.get(task, "accuracy")
+    return [one for metric in (head, "after_first") for one in mean(rows, metric, official=percent(12))]
+
+
+def _infinitebench_groups(tasks: Tasks) -> Groups:
+    heads = [made[0] for task, rows in tasks.items() if (made := _infinitebench(task, rows))]
+    made = average(heads, whole=len(heads) == 12, digits=12)
+    return _named("overall", "all", made) if made else {}
+
+
 # RULER
 
 
@@ -612,6 +650,8 @@ _FAMILIES: Mapping[str, tuple[Callable[[str, Rows], list[Number]], Callable[[Tas
     "needle": (_needle, _needle_groups),
     "mrcr": (_mrcr, _mrcr_groups),
     "graphwalks": (_graphwalks, _graphwalks_groups),
+    "infinitebench": (_infinitebench, _infinitebench_groups),
+    "babilong": (_babilong, _babilong_groups),
     "ruler": (_ruler, _ruler_groups),
     "helmet": (_helmet, _helmet_groups),
 }

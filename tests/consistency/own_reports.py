@@ -187,7 +187,8 @@ def effective_context(made: Made, row: Row) -> Claims:
         for one in rows:
             tokens = one.row["original_tokens"] or 0
             unit, length = ("prompt tokens", tokens) if tokens else (one.sample.length_unit, one.sample.length)
-            name = task.rpartition("_")[0] if row["benchmark"] in ("lveval", "graphwalks", "helmet", "ruler") else task
+            has_length = row["benchmark"] in ("lveval", "graphwalks", "babilong", "helmet", "ruler")
+            name = task.rpartition("_")[0] if has_length else task
             if length and unit == row["length_unit"] and 2 ** math.ceil(math.log2(length)) == row["length_up_to"]:
                 name = task if task in names else name
                 held.setdefault(name, []).append(one)

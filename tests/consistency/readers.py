@@ -227,6 +227,17 @@ def _board_keys(name: str, row: Row) -> Iterator[tuple[str, str | None, Key]]:
         category = "length" if row["category"] == "average" else row["category"]
         for length in ("8k", "16k", "32k", "64k", "128k"):
             yield length, run, ("group", run, "helmet", category, length, "average")
+    elif name == "board_infinitebench":
+        yield "average", run, ("group", run, "infinitebench", "overall", "all", "average")
+        for task in [column for column in row if f"{column}_method" in row and column != "average"]:
+            yield task, run, ("line", run, "infinitebench", task, "")
+    elif name == "board_babilong":
+        kind = row["questions"]
+        for length in [column for column in row if f"{column}_method" in row and column != "mean"]:
+            every = ("group", run, "babilong", "length", length, "average")
+            yield length, run, every if kind == "all" else ("line", run, "babilong", f"{kind}_{length}", "")
+        group = ("overall", "all") if kind == "all" else ("question type", kind)
+        yield "mean", run, ("group", run, "babilong", *group, "average")
     elif name == "board_ruler":
         for length in ("4k", "8k", "16k", "32k", "64k", "128k"):
             yield length, run, ("group", run, "ruler", "length", length, "average")

@@ -325,6 +325,16 @@ SAMPLES = {
                {"answer_keywords": "巴黎"}),
         Sample("lveval", "factrecall_en_32k", "0000", "c", "?", ("Paris",)),
     ],
+    "babilong": [
+        Sample("babilong", task, "0000", "c", "? ", (target,), length=length, length_unit="tokens")
+        for task, target, length in (("qa1_0k", "garden", 0), ("qa6_4k", "no", 4000))
+    ],
+    "infinitebench": [
+        Sample("infinitebench", task, f"0000-{digest}", "c", "?", references)
+        for task, digest, references in (
+            ("longbook_qa_eng", "0c5bd1a5", ("Paris",)), ("longbook_choice_eng", "7b7c3d0a", ("y", "A")),
+        )
+    ],
     "leval": [
         Sample("leval", "narrative_qa", "000-00", "c", "?", ("Paris",), meta={"evaluation": "f1"}),
         Sample("leval", "topic_retrieval_longchat", "000-01", "c", "2nd?", ("Paris",),

@@ -87,7 +87,12 @@ def golden_records(name: str) -> tuple[Record, ...]:
 @cached
 def golden_aggregates(name: str) -> dict[str, Any]:
     """A family's file of golden aggregates."""
-    loaded: dict[str, Any] = json.loads(_text(f"{name}_aggregate.json"))
+    return golden_file(f"{name}_aggregate.json")
+
+
+def golden_file(name: str) -> dict[str, Any]:
+    """A JSON file of golden numbers."""
+    loaded: dict[str, Any] = json.loads(_text(name))
     return loaded
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.golden import helmet, leval, longbench, longbench_pro, longbench_v2, lveval
+from tests.golden import babilong, helmet, infinitebench, leval, longbench, longbench_pro, longbench_v2, lveval
 from tests.golden.case import SOURCES, Case, read_from
 
 KINDS = ("records", "aggregates")
 
 FAMILIES: dict[str, dict[str, Callable[[], Iterator[Case]]]] = {
     module.__name__.rpartition(".")[2]: {"records": module.records, "aggregates": module.aggregates}
-    for module in (longbench, longbench_v2, longbench_pro, lveval, leval, helmet)
+    for module in (longbench, longbench_v2, longbench_pro, lveval, leval, helmet, infinitebench, babilong)
 }
 SHARED_ONLY = ("helmet",)
 """Families whose golden records do not travel with the code."""

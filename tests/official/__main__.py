@@ -3,7 +3,8 @@ against each other, call by call.
 
     python -m tests.official FOLDER [--bundle DIR] [--tokenizer DIR] [--rows N] [--only leval,lveval ...]
 
-FOLDER holds checkouts under the names LongBench, LEval, LVEval and longcontext (LongBench Pro); any may be missing.
+FOLDER holds checkouts under the names LongBench, LEval, LVEval, longcontext (LongBench Pro), babilong and
+InfiniteBench; any may be missing.
 Compared are the system message, earlier messages, the text or, where a script hands them over, the token ids, new
 tokens, temperature and what else ends an answer. A difference that is meant has its reason in ``differences.MEANT``.
 
@@ -112,7 +113,7 @@ def main() -> int:
     if not verdicts:
         return _unusable(
             f"{args.folder} has none of the scripts that were asked for. It should hold checkouts called "
-            "LongBench, LEval, LVEval or longcontext."
+            "LongBench, LEval, LVEval, longcontext, babilong or InfiniteBench."
         )
     return _report(verdicts)
 

@@ -118,6 +118,7 @@ def record(script: Script, tokenizer: Path) -> Recorded:
 
 def _write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
     path = folder / f"{name}.jsonl"
+    path.parent.mkdir(exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
     return path

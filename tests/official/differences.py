@@ -105,6 +105,13 @@ def _mpt_cut(pair: Pair) -> bool:
     )  # fmt: skip
 
 
+def _decoded(pair: Pair) -> bool:
+    if pair.script != "eval_yi_200k.py":
+        return False
+    tokenizer = pair.sent.asker.spoken().tokenizer
+    return tokenizer.decode(tokenizer.encode(pair.ours.text, special=True)) == pair.official.text
+
+
 def _overflows(pair: Pair) -> bool:
     """L-Eval counts the document alone, so that a long question does not fit its model any more."""
     sent = pair.sent
@@ -137,6 +144,15 @@ MEANT: tuple[Meant, ...] = (
     Meant(
         ("temperature",), lambda pair: pair.script == "claude-test.py" and pair.official.temperature is None,
         "L-Eval leaves Claude's temperature to its API; lbx is greedy",
+    ),
+    Meant(
+        ("temperature", "max_new_tokens"),
+        lambda pair: pair.script == "eval_yi_200k.py" and pair.ours.temperature == 0.0,
+        "InfiniteBench samples Yi without a budget; lbx is greedy within the budgets that its other scripts set",
+    ),
+    Meant(
+        ("text",), _decoded,
+        "InfiniteBench decodes every prompt without control tokens, which removes what spells them in a document",
     ),
     Meant(
         ("ids", "text", "system"), _runners_words,

@@ -10,8 +10,8 @@ from typing import Any
 
 from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Chunk, Sample
-from lbx.benchmarks import longbench_v2, lveval
-from lbx.benchmarks.base.sources import RowSource
+from lbx.benchmarks import babilong, infinitebench, longbench_v2, lveval
+from lbx.benchmarks.base.sources import JsonLines, RowSource
 from lbx.benchmarks.leval import benchmark as leval
 from lbx.benchmarks.leval import tasks as leval_tasks
 from lbx.benchmarks.longbench import benchmark as longbench
@@ -84,7 +84,7 @@ class Material:
 
 def all_runs(material: Material) -> Iterator[Run]:
     """Of every script that the checkout has, where the bundle has its data."""
-    for family in (_leval, _pro, _v2, _lveval, _longbench):
+    for family in (_leval, _pro, _v2, _lveval, _longbench, _babilong, _infinitebench):
         yield from (run for run in family(material) if run.script.path.is_file() and any(run.script.rows.values()))
 
 
@@ -304,3 +304,45 @@ def _longbench(material: Material) -> Iterator[Run]:
             wrapper = (str((folder / "pred.py").resolve()), name)
             script = Script(folder / "pred.py", argv, rows, (folder / "config",), wrapper=wrapper)
             yield Run(e, name, script, window, expected)
+
+
+def _babilong(material: Material) -> Iterator[Run]:
+    script = material.script("babilong", "scripts", "run_model_on_babilong.py")
+    length = "4k"
+    rows = {
+        f"{length}/{kind}": material.chosen(babilong._data(material.bundle, f"{kind}_{length}"), "input")
+        for kind in babilong.LABELS
+    }
+
+    def expected(asker: Asker, loaded: Sequence[str]) -> Iterator[list[Sent]]:
+        for name in loaded:
+            kind = name.rpartition("/")[2]
+            samples = list(BENCHMARKS["babilong"].samples(material.bundle, f"{kind}_{length}"))
+            yield from (asker.ask(next(one for one in samples if _is_of(row, one))) for row in rows[name])
+
+    for parts in (babilong.PARTS, (), ("instruction", "post_prompt"), ("examples",)):
+        mode = Mode(**{part: part in parts for part in babilong.PARTS})
+        argv = ["--results_folder", "out", "--dataset_name", "any", "--model_name", "m", "--api_url", "", "--tasks",
+                *babilong.LABELS, "--lengths", length, *(f"--use_{part}" for part in parts)]  # fmt: skip
+        yield Run(
+            "babilong", ", ".join(parts) or "question only", Script(script, argv, rows), 131_072, expected, mode=mode
+        )
+
+
+def _is_of(row: Row, sample: Sample) -> bool:
+    return (row["input"].strip(), row["question"], row["target"]) == (
+        sample.context, sample.question, sample.references[0],
+    )  # fmt: skip
+
+
+def _infinitebench(material: Material) -> Iterator[Run]:
+    script = material.script("InfiniteBench", "src", "eval_yi_200k.py")
+    for task in infinitebench.TASKS:
+        path = infinitebench._data(material.bundle, task)
+        rows = {task: [dict(row.values) for row in JsonLines(path).rows()] if path else []}
+
+        def expected(asker: Asker, _: Sequence[str], task: str = task) -> Iterator[list[Sent]]:
+            yield from map(asker.ask, BENCHMARKS["infinitebench"].samples(material.bundle, task))
+
+        argv = ["--task", task, "--model_name", "yi-34b-200k", "--data_dir", ".", "--output_dir", "out"]
+        yield Run("infinitebench", task, Script(script, argv, rows), 262_144, expected, limit=200_000, served=True)

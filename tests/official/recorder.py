@@ -96,7 +96,7 @@ class StandIns:
         return tokenizer
 
     def _model(self) -> Any:
-        model = SimpleNamespace(device="cpu", config=SimpleNamespace(), generate=self._generate)
+        model = SimpleNamespace(device="cpu", config=SimpleNamespace(), generate=self._generate, name_or_path="")
         model.to = model.eval = model.bfloat16 = lambda *_, **__: model
         if self._job.get("chat"):
             model.chat = self._chat
@@ -159,7 +159,9 @@ class StandIns:
         """The hub's data sets are the job's rows; the order stays, so that calls can be told apart by it."""
         recorder = self._recorder
 
-        def load_dataset(_repo: str, name: str = "default", **_: Any) -> list[Any]:
+        def load_dataset(_repo: str, name: str = "default", **_: Any) -> Any:
+            if any(key.startswith(f"{name}/") for key in self._job["rows"]):
+                return _Splits(lambda split: load_dataset("", f"{name}/{split}"))
             recorder.call(kind="loaded", name=name)
             return self.rows(name)
 
@@ -196,6 +198,11 @@ class StandIns:
         def client(*_: Any, **__: Any) -> Any:
             return Reply(chat=Reply(completions=Reply(create=create)), completions=Reply(create=complete))
 
+        def generate(texts: list[str], options: dict[str, Any]) -> list[Any]:
+            for text in texts:
+                recorder.call(kind="text", text=text, options=options)
+            return [Reply(outputs=[Reply(text=recorder.answer)]) for _ in texts]
+
         def encode(text: str, **_: Any) -> list[int]:
             ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             return ids
@@ -203,6 +210,7 @@ class StandIns:
         encoding = SimpleNamespace(encode=encode, decode=lambda ids: tokenizer.decode(ids, skip_special_tokens=True))
         _enter("openai", OpenAI=client, ChatCompletion=Reply(create=create), api_key="")
         _enter("zhipuai", ZhipuAI=client)
+        _enter("vllm", LLM=lambda *_, **__: Reply(generate=generate), SamplingParams=lambda **options: options)
         _enter("anthropic", Anthropic=client, HUMAN_PROMPT="\n\nHuman:", AI_PROMPT="\n\nAssistant:")
         _enter("tiktoken", encoding_for_model=lambda _: encoding)
         _enter("icetk", icetk=encoding)
@@ -219,6 +227,16 @@ class StandIns:
             conversation = importlib.import_module("fastchat.model").get_conversation_template
         _enter("fastchat")
         _enter("fastchat.model", load_model=load, get_conversation_template=conversation or _Conversation)
+
+
+class _Splits:
+    """A configuration of which the script takes one split after the other."""
+
+    def __init__(self, load: Any) -> None:
+        self._load = load
+
+    def __getitem__(self, split: str) -> Any:
+        return self._load(split)
 
 
 class _Conversation:

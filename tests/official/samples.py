@@ -17,6 +17,8 @@ from typing import Any
 
 from bench.inputs import link_tree
 from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.benchmarks import babilong as babilong_tasks
+from lbx.benchmarks import infinitebench as infinitebench_tasks
 from lbx.benchmarks import lveval as lveval_tasks
 from lbx.benchmarks.longbench import tasks as longbench_tasks
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_tasks
@@ -53,7 +55,7 @@ def make_bundle(root: Path, folder: Path, shared: Path = SHARED) -> Bundle:
     hub = shared / "data" / "hub" / "datasets"
     if not hub.is_dir():
         raise FileNotFoundError(f"There is no data in {hub}. Name a bundle: --bundle DIR.")
-    for recipe in ("leval", "longbench", "longbench_v2", "lveval"):
+    for recipe in ("leval", "longbench", "longbench_v2", "lveval", "babilong", "infinitebench"):
         _official_files(root, folder, shared, tomllib.loads((REPOSITORY / "bundle" / f"{recipe}.toml").read_text()))
     link_tree(hub / "L4NLP" / "LEval" / "LEval", _snapshot(root, "L4NLP/LEval") / "LEval")
     documents = list(_documents(hub / "L4NLP" / "LEval" / "LEval" / "Exam"))
@@ -66,6 +68,18 @@ def make_bundle(root: Path, folder: Path, shared: Path = SHARED) -> Bundle:
         members = {f"{dataset}/{dataset}_{lveval_tasks.LEVELS[0]}.jsonl": _turn(documents, place)}
         _zip(_snapshot(root, "Infinigence/LVEval") / f"{dataset}.zip", members)
     _write(_snapshot(root, "caskcsg/LongBench-Pro") / "longbench_pro.json", json.dumps(_pro_rows(documents)))
+    for place, (kind, labels) in enumerate(babilong_tasks.LABELS.items()):
+        made = [
+            {"id": f"made-{number}", "input": document, "question": question, "target": labels[0]}
+            for number, (document, question) in enumerate(_pairs(documents))
+            if number % 5 == place % 5
+        ]
+        _write(_snapshot(root, babilong_tasks.REPOS[0]) / f"data/{kind}/4k.json", json.dumps(made))
+    for place, task in enumerate(infinitebench_tasks.TASKS):
+        made_rows = _infinitebench_rows(task, _pairs(documents)[place % 5 :: 5])
+        if task in ("longbook_qa_eng", "longbook_qa_chn", "math_find"):
+            made_rows.append({**made_rows[0], "id": len(made_rows), "context": " ".join(documents * 4)[:2_000_000]})
+        _write_lines(_snapshot(root, infinitebench_tasks.REPO) / f"{task}.jsonl", made_rows)
     _write(root / BUNDLE_JSON, "{}")
     _write(root / TAG_MANIFEST, "")
     return Bundle(root)
@@ -168,6 +182,17 @@ def _pro_rows(documents: Sequence[str]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _infinitebench_rows(task: str, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    options = ["first ", " {x}", "第三", "<|im_end|>\n"]
+    asked = {"code_run": "What is func_12(-3)? And {0}?", "math_find": "The 2nd Largest number of it of all?"}
+    answers = {"option": options[2], "integer": [4], "number": [2.5], "text": ["x"]}
+    return [
+        {"id": number, "context": document, "input": asked.get(task, question), "options": options,
+         "answer": answers[infinitebench_tasks.TASKS[task].kind]}
+        for number, (document, question) in enumerate(pairs)
+    ]  # fmt: skip
 
 
 def _code_rows(documents: Sequence[str]) -> list[dict[str, Any]]:

@@ -8,7 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lbx.benchmarks.babilong import LENGTHS as BABILONG_LENGTHS
 from lbx.benchmarks.helmet.tasks import LENGTHS as HELMET_LENGTHS
+from lbx.benchmarks.infinitebench import TASKS as INFINITEBENCH_TASKS
 from lbx.benchmarks.longbench.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval import LEVELS
@@ -71,6 +73,10 @@ BOARD_ROWS: dict[str, Callable[[], list[Row]]] = {
     "board_helmet": lambda: [
         row("M", 0, category=name, **dict.fromkeys(HELMET_LENGTHS, 77.7)) for name in ("average", "RAG")
     ],
+    "board_infinitebench": lambda: [row("M", 0, average=77.7, **dict.fromkeys(INFINITEBENCH_TASKS, 77.7))],
+    "board_babilong": lambda: [
+        row("M", 0, questions=name, **dict.fromkeys(BABILONG_LENGTHS, 77.7)) for name in ("all", "qa1", "qa2")
+    ],
     "board_ruler": lambda: [row("M", 0, **dict.fromkeys(LABELS.values(), 77.7))],
 }  # fmt: skip
 TWO = (
@@ -82,6 +88,7 @@ TWO = (
     "board_mrcr",
     "board_graphwalks",
     "board_helmet",
+    "board_babilong",
 )
 """Boards with two charts here."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
+from lbx.benchmarks.babilong import LENGTHS as BABILONG_LENGTHS
 from lbx.benchmarks.helmet.tasks import CATEGORIES as HELMET_CATEGORIES
 from lbx.benchmarks.helmet.tasks import LENGTHS as HELMET_LENGTHS
 from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
@@ -161,10 +162,12 @@ def _lines(name: str) -> set[str]:
             *(f"sub_domain {domain}: {part}" for domain, parts in DOMAINS.items() for part in parts),
         },
         "longbench_pro": {"overall", *(f"{by} {name}" for by, names in CATEGORIES.items() for name in names)},
+        "babilong": {f"length {length}" for length in BABILONG_LENGTHS},
         "ruler": {"overall", *(f"length {label}" for label in LABELS.values())},
         "helmet": {f"{name} {label}" for name in ("length", *HELMET_CATEGORIES) for label in HELMET_LENGTHS},
     }  # fmt: skip
-    metric = {"longbench_v2": "accuracy", "longbench_pro": "average", "ruler": "average", "helmet": "average"}.get(name)
+    averages_of = ("longbench_pro", "ruler", "helmet", "babilong")
+    metric = {"longbench_v2": "accuracy", **dict.fromkeys(averages_of, "average")}.get(name)
     tries = {f"overall: {kind}@{n}" for kind in ("bon", "pass") for n in (1, 2, 3)}
     averages = {"closed: exact_match", "open: f1", "open: rouge1", "open: rouge2", "open: rougeL"}
     rouge = {f"{task}, {one}" for task in family.catalogue.names for one in ("rouge1", "rouge2", "rougeL")}
@@ -193,6 +196,8 @@ def test_the_figures_of_the_package() -> None:
     assert Counter(benchmark for benchmark, _ in names) == {
         "longbench": 15, "longbench_v2": 68, "longbench_pro": 80, "lveval": 11, "leval": 20, "ruler": 45,
         "helmet": 12,
+        "babilong": 3,
+        "infinitebench": 7,
     }  # fmt: skip
     assert len(set(names)) == len(names), "a model stands twice"
     assert {("longbench_v2", name) for name in ("Human", "Random", "Experts")} <= set(names)
@@ -234,5 +239,5 @@ def test_they_are_in_the_wheel(tmp_path: Path) -> None:
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(wheel).namelist()
     files = [*(ROOT / "lbx/benchmarks/published").iterdir()]
-    assert len(files) == 7
+    assert len(files) == 9
     assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)

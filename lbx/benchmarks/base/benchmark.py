@@ -170,8 +170,7 @@ class AskingProtocol:
     """Protocol by which the authors of a family ask questions.
 
     Attributes:
-        modes: supported modes of "cot", "no_context", "length_hint", "rag" and "template". Every family supports
-            thinking.
+        modes: supported options of ``PromptOptions``, such as "cot" and "rag". Every family supports thinking.
         iterations: number of times that each sample is asked.
         check_mode: raises UsageError for a task that cannot be asked in a mode that ``modes`` allows.
     """

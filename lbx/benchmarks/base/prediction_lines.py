@@ -5,15 +5,17 @@ Every error in a file becomes a ``UsageError`` that names the file and the line,
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import LARGE, is_database, read_input
+from lbx.base.limits import RECORD_BYTES
 from lbx.base.visible import as_command
 
 _GZIP = b"\x1f\x8b"
@@ -28,9 +30,10 @@ class PredictionLine:
     Attributes:
         location: file and line, for messages.
         number: line number, from 1.
-        raw: the line verbatim, without the final line feed. It includes a carriage return, a byte order mark and
-            adjacent blank lines, so that all ``raw`` joined by the file's separator are the file again.
-        values: the row's JSON object.
+        raw: the line verbatim, without the final line feed. It includes a carriage return, a byte order mark,
+            adjacent blank lines and a CSV file's header, so that all ``raw`` joined by the file's separator are the
+            file again.
+        values: the row's JSON object, or the cells of a CSV file by column.
     """
 
     location: str
@@ -167,11 +170,7 @@ def split_rows(
         array: also accept a file that is one JSON array.
         is_filler: returns whether a line is no row, and belongs to the ``raw`` of the row before, like a blank line.
     """
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as exc:
-        number = data.count(b"\n", 0, exc.start) + 1
-        raise prediction_file_error(f"{path}, line {number}", f"it is not UTF-8 ({exc.reason})") from exc
+    text = decode_text(path, data)
     if text.lstrip(f"{_BOM} \t\r\n").startswith("["):
         if array:
             return FileRows(list(_parse_array(path, text)), final_newline=False, separator="")
@@ -185,6 +184,49 @@ def split_rows(
     final_newline = text.endswith(separator)
     pieces = (text[:-1] if final_newline else text).split(separator)
     return FileRows(list(_parse_lines(path, pieces, separator, is_filler)), final_newline, separator)
+
+
+def split_csv_rows(path: Path, data: bytes) -> FileRows:
+    """Split a prediction file in CSV into rows. Raises UsageError unless rows and header are of equal length.
+
+    The number of a row is that of the first line.
+    """
+    text = decode_text(path, data)
+    final_newline = text.endswith("\n")
+    pieces = text.removesuffix("\n").split("\n")
+    csv.field_size_limit(RECORD_BYTES)
+    reader = csv.reader((f"{piece}\n" for piece in pieces), strict=True)
+    rows: list[PredictionLine] = []
+    header: list[str] | None = None
+    begin = end = 0
+    try:
+        for cells in filter(None, reader):
+            number, end = end + 1, reader.line_num
+            location = f"{path}, line {number}"
+            if header is None:
+                header = [name.removeprefix(_BOM) for name in cells]
+            elif len(cells) != len(header):
+                raise prediction_file_error(location, f"it has {len(cells)} cells, but the header has {len(header)}")
+            else:
+                raw = "\n".join(pieces[begin:end])
+                rows.append(PredictionLine(location, number, raw, dict(zip(header, cells, strict=True))))
+                begin = end
+    except csv.Error as exc:
+        raise prediction_file_error(f"{path}, line {end + 1}", f"it is not valid CSV ({exc})") from exc
+    if not rows:
+        raise prediction_file_error(str(path), "it has no row below the header")
+    last = rows[-1]
+    rows[-1] = replace(last, raw="\n".join((last.raw, *pieces[begin:])))
+    return FileRows(rows, final_newline)
+
+
+def decode_text(path: Path, data: bytes) -> str:
+    """Decode a file in UTF-8. Raises UsageError naming the line."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        number = data.count(b"\n", 0, exc.start) + 1
+        raise prediction_file_error(f"{path}, line {number}", f"it is not UTF-8 ({exc.reason})") from exc
 
 
 def _parse_array(path: Path, text: str) -> Iterator[PredictionLine]:

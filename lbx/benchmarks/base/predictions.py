@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -129,6 +130,8 @@ class PredictionFormat(ABC):
 
     folder: ClassVar[bool]
     """Whether predictions are a folder with a file for each task, rather than a single file."""
+    is_csv: ClassVar[bool] = False
+    """Whether files are CSV with a header, rather than JSON lines."""
     array: ClassVar[bool] = False
     """Whether the official scorer also reads a file that is one JSON array."""
     appends: ClassVar[bool] = False
@@ -157,6 +160,14 @@ class PredictionFormat(ABC):
             UsageError: no file is of a known task, or a task cannot be determined.
         """
         return None
+
+    def companion(self, file: Path) -> Path | None:
+        """Path of a text file that may describe a prediction file. Imports keep the text without parsing."""
+        return None
+
+    def companions(self, model: str, task: str, settings: Mapping[str, Any]) -> dict[str, str]:
+        """Texts by path that describe the exported answers of a run with these settings to a task."""
+        return {}
 
     def sort_tasks(self, tasks: Collection[str]) -> list[str]:
         """Sort tasks in the paper's order, without tasks that files cannot be about."""
@@ -249,6 +260,17 @@ class PredictionFormat(ABC):
         rows = [self.row_with_reasoning(model, task, answer) for answer in exported_answers]
         omitted_counts = Counter(why for answer in answers if (why := self.omission_reason(answer)))
         return ExportedFile(self.file_name(model, task), rows, omitted_counts)
+
+    def format_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Format the rows of a file, each with its line end, and a CSV file's header with the first.
+
+        CSV is not escaped for spreadsheets: official readers would read the escapes as text of the answers.
+        """
+        if not self.is_csv:
+            return [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        lines = [_csv_line([row.get(column, "") for column in columns]) for row in rows]
+        return [_csv_line(columns) + lines[0], *lines[1:]] if lines else []
 
     def make_prediction(self, line: PredictionLine, position: int, sample: Sample, key: str) -> Prediction:
         """Make a prediction from the answer under ``key``. A value that is not text becomes "" with ``NOT_TEXT``."""
@@ -383,6 +405,12 @@ class ResultFormat:
     join: Callable[[str, str, str], str | None] = _never_join
     growing_file: str = ""
     holds_predictions: bool = False
+
+
+def _csv_line(cells: Sequence[object]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerow(cells)
+    return file.getvalue()
 
 
 def to_csv(rows: Sequence[Mapping[str, object]]) -> str:

@@ -118,12 +118,16 @@ class DataSource:
         repositories: current and former names of the family's dataset on the hub.
         required_file: for a family that generates samples, the file that ``--tasks all`` requires.
         more_recipes: recipes of data that only some tasks need.
+        licences: licences of the data and of the authors' scripts and prompts, or "" if unknown to lbx.
+        real_rows: whether lbx's tests read published rows: "yes", "some", "no", or "" without published data.
     """
 
     recipe: str = ""
     repositories: tuple[str, ...] = ()
     required_file: str = ""
     more_recipes: tuple[str, ...] = ()
+    licences: str = ""
+    real_rows: str = ""
 
     @property
     def bundle_command(self) -> str:

@@ -14,7 +14,7 @@ from lbx.benchmarks.base.sources import DataSource, JsonLines, RowSource, find_i
 
 NAME = "leval"
 REPO = "L4NLP/LEval"
-DATA = DataSource("bundle/leval.toml", (REPO,))
+DATA = DataSource("bundle/leval.toml", (REPO,), licences="GPL-3.0", real_rows="some")
 
 METRICS: dict[str, tuple[str, ...]] = {
     "choice": ("exact_match",),

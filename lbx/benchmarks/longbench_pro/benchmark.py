@@ -55,7 +55,7 @@ from lbx.benchmarks.metrics import longbench_pro as metrics
 from lbx.options.asking import PLAIN, Mode
 
 REPO = "caskcsg/LongBench-Pro"
-DATA = DataSource("bundle/longbench_pro.toml", (REPO,))
+DATA = DataSource("bundle/longbench_pro.toml", (REPO,), licences="not stated", real_rows="no")
 GAP = "\n\n\n\n"
 ANSWER_TOKENS = 1_024
 THINKING_TOKENS = 8_192

@@ -63,6 +63,16 @@ def qa_f1_zh(prediction: str, references: Sequence[str]) -> float:
     return max((token_f1(predicted, chinese_tokens(reference)) for reference in references), default=0.0)
 
 
+def qa_f1_characters(prediction: str, references: Sequence[str]) -> float:
+    """Best F1 over the references, of characters without punctuation and spaces, as InfiniteBench compares Chinese."""
+    predicted = _characters(prediction)
+    return max((token_f1(predicted, _characters(reference)) for reference in references), default=0.0)
+
+
+def _characters(text: str) -> str:
+    return "".join(text.lower().translate(_CHINESE_PUNCTUATION).split())
+
+
 def english_tokens(text: str) -> list[str]:
     """Split an English text into lower-case words, without ASCII punctuation ("don't" is "dont") and articles."""
     return without_articles(text.lower().translate(_ASCII_PUNCTUATION)).split()

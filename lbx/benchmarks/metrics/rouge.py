@@ -13,8 +13,8 @@ The package recurses once per step of the backtrace, and the official scripts tu
 sentence into a score of 0. Chinese has no "." to split at, so long Chinese answers score 0 officially. This code
 does not recurse: it counts the depth and returns both numbers.
 
-Second, Google's ``rouge-score`` 0.1.2: ROUGE-1, ROUGE-2 and ROUGE-L without a stemmer, as L-Eval uses it, and F and
-recall of ROUGE-L and ROUGE-Lsum with its stemmer, as HELMET does.
+Second, Google's ``rouge-score`` 0.1.2: ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum without a stemmer, as L-Eval and
+InfiniteBench use it, and F and recall of ROUGE-L and ROUGE-Lsum with its stemmer, as HELMET does.
 
 The words are that package's own: runs of a-z and 0-9 of the lower-cased text. Repeated ones count: this is not the
 first ROUGE-L. The F of each is the package's ``fmeasure``, in 0..1; its arithmetic is done here,
@@ -403,3 +403,31 @@ def _ngram_f(prediction_tokens: Sequence[str], reference_tokens: Sequence[str], 
 
 def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
     return Counter(zip(*(tokens[start:] for start in range(n)), strict=False))
+
+
+def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
+    """Compute F of ROUGE-Lsum, which compares texts by lines. It is 0 without references, or without tokens."""
+    predicted = _line_tokens(prediction)
+    return max((_lsum_f(predicted, _line_tokens(reference)) for reference in references), default=0.0)
+
+
+def _line_tokens(text: str) -> list[list[str]]:
+    return [tokenize(line, None) for line in text.split("\n") if line]
+
+
+def _lsum_f(predicted: Sequence[list[str]], expected: Sequence[list[str]]) -> float:
+    return f_measure(_summary_hits(predicted, expected), sum(map(len, predicted)), sum(map(len, expected)))
+
+
+def _summary_hits(predicted: Sequence[list[str]], expected: Sequence[list[str]]) -> int:
+    """Count the words of the lines' common subsequences, united by line of the reference, each as often as in both."""
+    hits = 0
+    remaining = Counter(chain.from_iterable(predicted)) & Counter(chain.from_iterable(expected))
+    for line in expected:
+        sentence = _Sentence(tuple(line))
+        # Arguments are exchanged: the package moves along the prediction where `_backtrace` does along the reference.
+        united = set[int]().union(*(_backtrace(other, sentence)[0] for other in predicted))
+        for at in sorted(united):
+            hits += remaining[line[at]] > 0
+            remaining[line[at]] -= 1
+    return hits

@@ -142,7 +142,13 @@ class RulerSettings:
 
 SCRIPTS = "NVIDIA/RULER/scripts/data"
 CONSTANTS = f"{SCRIPTS}/synthetic/constants.py"
-DATA = DataSource("bundle/ruler.toml", required_file=CONSTANTS, more_recipes=("bundle/ruler_essays.toml",))
+DATA = DataSource(
+    "bundle/ruler.toml",
+    required_file=CONSTANTS,
+    more_recipes=("bundle/ruler_essays.toml",),
+    licences="scripts Apache-2.0; essays not stated",
+    real_rows="some",
+)
 TASK_TEMPLATE = "{task_template}"
 """Field of a model's template that stands for the template of the task."""
 _FIELDS = {

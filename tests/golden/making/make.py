@@ -84,13 +84,13 @@ def keep(folder: Path, name: str, records: list[Record], **aggregates: Any) -> N
 
 
 def main() -> None:
-    from tests.golden.making import leval, longbench, longbench_pro, longbench_v2, lveval
+    from tests.golden.making import babilong, infinitebench, leval, longbench, longbench_pro, longbench_v2, lveval
 
     official.stand_in()
     upstream, folder = (Path(argument).resolve() for argument in sys.argv[1:3])
     folder.mkdir(exist_ok=True)
     wanted = sys.argv[3:]
-    for family in (longbench, longbench_v2, longbench_pro, lveval, leval):
+    for family in (longbench, longbench_v2, longbench_pro, lveval, leval, babilong, infinitebench):
         if wanted and family.__name__.rpartition(".")[2] not in wanted:
             continue
         with tempfile.TemporaryDirectory(prefix="golden-") as work:

@@ -1,0 +1,127 @@
+r"""InfiniteBench's metrics of short answers: numbers, words, names of functions, letters of choices.
+
+Source: get_score_one_* of
+https://github.com/OpenBMB/InfiniteBench/blob/88b3daa6989da2fbe0077170d7a3c84c25d5ae58/src/compute_scores.py
+(not of its eval_utils.py, which has older ones). Questions are scored by F1 (``f1``), summaries by ROUGE-Lsum
+(``rouge``).
+
+Numbers are runs of the digits 0 to 9; in math_find ``\d`` also finds other digits. Words are separated by spaces and
+some punctuation. A phrase such as "answer is:" states an answer, which begins after one more character.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+_NUMBER = re.compile("[0-9]+")
+_FLOAT = re.compile(r"\d+\.\d+|\d+")
+_SPACES = re.compile(" {2,}")
+_SIGNS = tuple("\n\"'.,?!{}")
+_CODE_SIGNS = ("\n", "`", "'", '"', "-", "*", "Option", "option")
+_CODE_PHRASES = ("answer is:", "is:", "answer:", "correct option is:")
+_CHOICE_PHRASES = ("answer is:", "answer:", "answer is", "option is")
+
+
+def first_number(prediction: str) -> str:
+    """First number of a prediction as text, with leading zeros, or "" without a number."""
+    match = _NUMBER.search(prediction)
+    return match[0] if match else ""
+
+
+def contains_word(prediction: str, word: str) -> bool:
+    return word in _blank(prediction, (*_SIGNS, ":")).split()
+
+
+def last_integer(prediction: str) -> int | None:
+    """Last word of a prediction as an integer, as Python reads it ("-4", "1_000"), or None for another word."""
+    try:
+        return int(_blank(prediction, ("\n", ".", "`", "'", '"', ":")).split()[-1])
+    except (IndexError, ValueError):
+        return None
+
+
+class MathScore(NamedTuple):
+    """Score in 0..1, and the error at which the official script stops, or None."""
+
+    score: float
+    error: str | None = None
+
+
+def equals_first_number(prediction: str, label: float) -> MathScore:
+    """Compare the first number of a prediction with a label, as an integer with an integer.
+
+    The official script stops at "3.5" for an integer.
+    """
+    match = _FLOAT.search(prediction)
+    if match is None:
+        return MathScore(0.0)
+    try:
+        return MathScore(float(type(label)(match[0]) == label))
+    except ValueError as exc:
+        return MathScore(0.0, f"ValueError: {exc}")
+
+
+def leading_values(prediction: str, labels: Sequence[int], skipped: int = 0) -> MathScore:
+    """Share of the labels before the first label that differs from the number at the same index.
+
+    Args:
+        skipped: numbers at the prediction's beginning that do not count: 1 for GPT-4, which repeats the first operand.
+    """
+    try:
+        numbers = [int(text) for text in _NUMBER.findall(prediction)][skipped:]
+    except ValueError as exc:  # thousands of digits
+        return MathScore(0.0, f"ValueError: {exc}")
+    pairs = zip(labels, numbers, strict=False)
+    right = next(
+        (count for count, (label, number) in enumerate(pairs) if label != number), min(len(labels), len(numbers))
+    )
+    return MathScore(right / len(labels))
+
+
+def names_function(prediction: str, name: str, letter: str) -> bool:
+    """Whether a prediction begins with a letter like "B." or states a letter or the name of a function."""
+    text = prediction.strip()
+    if text[:2] in (f"{letter}.", f"{letter}:"):
+        return True
+    stated = _stated(_SPACES.sub(" ", _blank(text, _CODE_SIGNS)), _CODE_PHRASES)
+    return bool(stated) and str(stated).startswith((letter, name))
+
+
+class Choice(NamedTuple):
+    """Whether a choice is right, and the text that was read, or "" without a choice."""
+
+    is_right: bool
+    text: str = ""
+
+
+def choose(prediction: str, option: str, letter: str) -> Choice:
+    """Read a choice: the first character, the whole text, the text after a phrase, or the first word in "ABCD".
+
+    A first character A, B, C or D counts alone, also in "About" or "Dear". A word such as "AB" ends the search.
+    """
+    labels, text = (option, letter), prediction.strip()
+    if text[:1] and text[0] in "ABCD":
+        return Choice(text[0] in labels, text[0])
+    if text in labels:
+        return Choice(is_right=bool(text), text=text)
+    text = _SPACES.sub(" ", _blank(text, _SIGNS))
+    if (stated := _stated(text, _CHOICE_PHRASES)) is not None:
+        return Choice(bool(stated) and stated.startswith(labels), stated)
+    word = next((word for word in text.split() if word in "ABCD"), "")
+    return Choice(word in labels and bool(word), word)
+
+
+def _blank(text: str, signs: Iterable[str]) -> str:
+    for sign in signs:
+        text = text.replace(sign, " ")
+    return text
+
+
+def _stated(text: str, phrases: Sequence[str]) -> str | None:
+    """Text after the first of the phrases that occurs anywhere and one more character, or None without a phrase."""
+    for phrase in phrases:
+        if (at := text.find(phrase)) >= 0:
+            return text[at + len(phrase) + 1 :]
+    return None

@@ -134,10 +134,9 @@ def interval_notes(table: Table) -> list[str]:
 def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]:
     """Explain each reason for a missing interval, such as "one document"."""
     reasons: dict[tuple[str, str], None] = {}
+    rows = table.dicts()
     for column in columns:
-        for row in (
-            table.dicts() if (column.interval and column.kind != "quantity") or column.kind == "coefficient" else ()
-        ):
+        for row in rows if (column.interval and column.kind != "quantity") or column.kind == "coefficient" else ():
             low, _, *why = _interval_fields(row, column)
             if row.get(column.name) is not None and low is None and (reason := why_no_interval(*why)):
                 reasons[reason] = None

@@ -144,5 +144,8 @@ class PageSource:
 
 def _finite(table: Table) -> Table:
     """Replace NaN and infinity, which a foreign tool may have written, by NULL."""
+    numbers = (value for column in zip(*table.rows, strict=True) for value in column if isinstance(value, float))
+    if all(map(math.isfinite, numbers)):
+        return table
     rows = [tuple(None if isinstance(v, float) and not math.isfinite(v) else v for v in row) for row in table.rows]
     return Table(table.columns, rows)

@@ -150,7 +150,7 @@ def known_differences(store: Store, query: ReportQuery = ALL) -> Callable[[str, 
                 if bundle and other_bundle and bundle != other_bundle and not query.baseline_file
                 else []
             ),
-            *([f"different modes ({mode}; {other_mode})"] if mode != other_mode else []),
+            *([f"different modes ({mode}, {other_mode})"] if mode != other_mode else []),
         ]
 
     return unlike

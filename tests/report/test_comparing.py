@@ -205,7 +205,7 @@ def test_holm_over_tasks_and_over_runs(store: Store) -> None:
     ("changes", "reason"),
     [
         ({"bundle_digest": "other"}, "different bundles"),
-        ({"settings": {"seed": 0, "thinking": True}}, "different modes (plain; thinking)"),
+        ({"settings": {"seed": 0, "thinking": True}}, "different modes (plain, thinking)"),
         ({"answer": {"truncated": True}}, "40 prompts cut in only one run, with the same tokenizer"),
     ],
 )

@@ -181,7 +181,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
         benchmark=str(rows[0]["benchmark"]) if has_links else None,
-        constants=[(report_sheet.columns[at], body[0][at]) for at in constants],
+        constants=[(report_sheet.columns[at], body[0][at]) for at in constants if body[0][at] != "-"],
     )
     return [table_html, *_notes(report_sheet.notes)]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -366,7 +367,18 @@ def _comparison_notes(table: Table) -> list[str]:
         "Samples are paired, each with the mean of its answers. "
         f"{texts}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."
     ]
-    return [*lines, *_undecided_notes(rows), *cautions(table)]
+    return [*lines, *document_notes(rows), *_undecided_notes(rows), *cautions(table)]
+
+
+def document_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Explain the column "documents" if some of its numbers count something else."""
+    others = dict.fromkeys(row["cluster_by"] for row in rows if row.get("clusters") and row["cluster_by"] != "document")
+    if not others:
+        return []
+    return [
+        "Documents: groups of answers that belong together in the tests, such as all on one document; of some rows "
+        f"each {' or '.join(others)} is a group."
+    ]
 
 
 def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -402,10 +414,19 @@ def _draw_figures(source: FigureSource) -> Iterator[Figure]:
             lines = [(source.label(run), run_series(source, run, [_difference(first[run])])) for run in others]
         else:
             task_rows = sorted(group, key=lambda row: list(dict.fromkeys(r["task"] for r in group)).index(row["task"]))
-            lines = [(row["task"], run_series(source, row["run_b"], [_difference(row)])) for row in task_rows]
+            metrics = {(row["task"], row["metric"]) for row in group}
+            several = {task for task, count in Counter(task for task, _ in metrics).items() if count > 1}
+            lines = [
+                (_task_and_metric(row, several), run_series(source, row["run_b"], [_difference(row)]))
+                for row in task_rows
+            ]
         title = f"{benchmark}: points more than {source.label(run_a)}"
         about = f"{len(others)} runs; right of 0 is better. The numbers are in the table below."
         yield Figure(title, dots(title, about, lines, zero=True), benchmark=benchmark)
+
+
+def _task_and_metric(row: Row, several: Collection[str]) -> str:
+    return f"{row['task']}, {row['metric']}" if row["task"] in several else str(row["task"])
 
 
 def _difference(row: Row) -> Point:
@@ -421,7 +442,7 @@ COMPARISON = Report(
         Column("benchmark", "benchmark"),
         Column("task", "task"),
         Column("n", "paired samples", "count"),
-        Column("clusters", "clusters", "count", rank=7),
+        Column("clusters", "documents", "count", rank=7),
         COVERAGE,
         Column("score_a", "first", "percent"),
         Column("score_b", "second", "percent"),

@@ -25,6 +25,7 @@ from lbx.report.rows.comparison import (
     ComparisonRow,
     cluster_noun,
     compare_pairs,
+    document_notes,
     further_samples,
     scorable_samples,
     verdict,
@@ -249,6 +250,12 @@ def _omission_notes(rows: Sequence[Row]) -> list[str]:
 
 LEAD = Column("lead", "lead, points", "points", interval=True)
 
+
+def _notes(table: Table) -> list[str]:
+    rows = table.dicts()
+    return [*("".join(map(str, sentence)) for sentence in paragraphs(rows)), *document_notes(rows)]
+
+
 DECISION = Report(
     name="decision",
     title="Best model, how sure, and next questions (points: the leader's minus the other's)",
@@ -259,11 +266,11 @@ DECISION = Report(
         LEAD,
         Column("p_holm", "p", "p", rank=3),
         Column("n", "questions", "count", rank=1),
-        Column("clusters", "clusters", "count", rank=2),
+        Column("clusters", "documents", "count", rank=2),
         Column("spread", "spread", "percent", rank=4),
         Column("verdict", "verdict"),
     ),
-    notes=lambda table: ["".join(map(str, sentence)) for sentence in paragraphs(table.dicts())],
+    notes=_notes,
     empty="No two runs have answers to the same benchmark.",
     is_informative=has_near_rival,
     omission_notes=_omission_notes,

@@ -151,16 +151,18 @@ class Page(HTMLParser):
             name: np.frombuffer(data[name], f"<u{bits // 8}").tolist() if bits else json.loads(data[name])
             for name, bits in names["columns"].items()
         }
-        texts = zip(c["output"], c["reasoning"], c["extracted"], strict=True)
+        samples = np.cumsum(c["sample"]).tolist()
+        of_answers = [text for _, _, *several in c["texts"] for text in several]
+        texts = zip(of_answers[::3], of_answers[1::3], of_answers[2::3], strict=True)
         found = []
         for i, mark in enumerate(c["marks"]):
-            s = c["sample"][i]
+            s = samples[i]
             output, reasoning, extracted = next(texts) if mark & 1 << 15 else (None, None, None)
             found.append({
                 "run": names["runs"][c["run"][i]], "task": names["tasks"][c["task"][s]], "id": c["id"][s],
                 "iteration": c["iteration"][i], "score": None if c["score"][i] == 0xFFFF else c["score"][i] / 10_000,
                 "marks": [name for bit, name in enumerate(names["marks"]) if mark & 1 << bit], "alike": c["alike"][i],
-                "question": c["question"][s], "references": c["references"][s],
+                "question": c["texts"][s][0], "references": c["texts"][s][1],
                 "output": output, "reasoning": reasoning, "extracted": extracted,
             })  # fmt: skip
         assert next(texts, None) is None

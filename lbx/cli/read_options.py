@@ -62,9 +62,10 @@ class ReportOptions:
             completion=_reports,
         ),
     ] = None
-    output_format: Annotated[ReportFormat, FORMAT.with_help(f"Output format: {', '.join(ReportFormat)}.")] = (
-        ReportFormat.TABLE
-    )
+    output_format: Annotated[
+        ReportFormat,
+        FORMAT.with_help(f"Output format: {', '.join(ReportFormat)}. A model card's YAML: lbx export model_index."),
+    ] = ReportFormat.TABLE
     output: OutputFile = None
     runs: OnlyRuns = ()
     no_interval: Annotated[bool, option_of(ReportQuery, "without_intervals")] = False

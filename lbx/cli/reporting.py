@@ -250,6 +250,11 @@ def _draw(
     drawing = drawings.svg_file(title, figures)
     if path and output_format is ReportFormat.PNG:
         write_file(path, drawings.render_png(drawing))
+        if missing := drawings.missing_letters(drawing):
+            note(
+                f"No font that is installed here has {', '.join(missing)}: {path} shows boxes there. Install one, such "
+                "as the package fonts-noto-cjk of Debian for Chinese, Japanese and Korean, or use --format svg."
+            )
     else:
         answer_text(drawing, path)
 

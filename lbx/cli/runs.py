@@ -148,7 +148,10 @@ def extract_runs(options: ExtractRunsOptions) -> None:
         note(f"{journal} has ratings that are not in the results file; {collect} moves them.")
     if summary.removed_facts:
         columns = ", ".join(f"{name} ({format_count(rows, 'row')})" for name, rows in summary.removed_facts.items())
-        note(f"Sentences were removed from {columns}: only numbers, names, paths and hashes are kept there.")
+        note(
+            f"Texts of several words, such as sentences and lists of CPU features, were removed from {columns}: only "
+            "numbers, names, paths and hashes are kept there."
+        )
     if summary.texts:
         kept = "no texts" if summary.texts == NO_TEXTS else "no texts except the models' answers"
         note(f"The file has {kept}. List remaining texts with: {as_command('lbx', 'runs', 'texts', options.output)}")

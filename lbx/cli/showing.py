@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -288,6 +288,12 @@ def browse(options: BrowseOptions) -> None:
         raise UsageError("--run and --tasks select answers of one results file.", fix="Name one file, or omit them.")
     else:
         routes = several_of(options.results, routes_of).routes
+        find_results: Callable[[Sequence[Path]], Mapping[str, Path]] = import_web("web.several:results_in")
+        if not find_results(options.results):
+            raise UsageError(
+                f"No file below {', '.join(map(str, options.results))} ends with .duckdb.",
+                fix="Name a results file, or a folder that has some. `lbx run -o FILE` writes one.",
+            )
     if opened is None:
         note("Without --bundle, the pages show no documents.")
     open_site(routes, ["you"], options)

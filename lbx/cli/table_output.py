@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,15 +12,22 @@ from rich.console import Console
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
+from lbx.base.visible import as_command
 from lbx.cli.output import takes_unicode, terminal, write_answer
 from lbx.report.format.sheets import SHADES, Cells, Sheet
 from lbx.report.format.terminal import OutputLine, lines
 
 
 def check_output(output: Path | None) -> None:
-    """Raise UsageError if an output is a folder, or a results file, which may have taken days to compute."""
+    """Raise UsageError for a folder, a file in no folder, and a results file, which may have taken days to compute."""
     if output is not None and output.is_dir():
         raise UsageError(f"{output} is a folder.", fix="Give a file in it.")
+    if output is not None and not output.parent.exists():
+        raise UsageError(
+            f"The folder {output.parent} does not exist.",
+            fix="Make it, or choose a file in another folder with -o.",
+            command=as_command("mkdir", "-p", output.parent),
+        )
     if output is not None and output.is_file() and is_results_file(output):
         raise UsageError(f"{output} is a results file and would be overwritten.", fix="Choose another file with -o.")
 
@@ -42,11 +50,13 @@ def show_sheets(
     """Print tables for people, fitted to the terminal, or write them to a pipe or a file.
 
     Args:
-        pipe_width: width in columns outside a terminal, or None for the width of the tables.
+        pipe_width: width in columns outside a terminal, or None for the width of the tables. The environment variable
+            COLUMNS overrides it in a pipe.
     """
     screen = terminal() if output is None else None
     ascii_only = ascii_only or (output is None and not takes_unicode())
-    width = screen.width if screen else pipe_width
+    columns = os.environ.get("COLUMNS", "") if output is None else ""
+    width = screen.width if screen else int(columns) if columns.isdecimal() and int(columns) else pipe_width
     table_lines = (line for sheet in sheets for line in lines(sheet, width, ascii_only=ascii_only))
     if screen is None or screen.no_color or screen.is_dumb_terminal:
         write_answer((f"{line.text}\n" for line in table_lines), output)

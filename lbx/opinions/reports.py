@@ -106,7 +106,7 @@ def _matrices(source: FigureSource, rows: Sequence[tuple[Row, str]]) -> Iterator
         names = [source.label(run) for run in runs]
         derived = {(b, a): _reverse(point) for (a, b), point in pairs.items() if (b, a) not in pairs}
         cells = {(runs.index(a), runs.index(b)): point for (a, b), point in (pairs | derived).items()}
-        title = f"{benchmark}, {judge}: win rate, percent"
+        title = f"{benchmark}, {judge}: win rate of each against each, percent"
         about = "Each row's run against each column's, the darker the higher; 50 is a tie."
         marks = [source.mark_of(run) for run in runs]
         ends = (0.0, 100.0)

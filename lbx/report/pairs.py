@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from lbx.report.rows.harness import harness_differences
 from lbx.report.rows.revisions import open_baseline
 from lbx.results import Store
 from lbx.results.read.runs import resolve_runs
-from lbx.results.scoring.score_columns import RowsByTask, headline_of, starts_of
+from lbx.results.scoring.score_columns import RowsByTask, find_benchmark, headline_of, read_scores, starts_of
 from lbx.results.views import MODE_OF_RUN
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
@@ -150,7 +150,7 @@ def known_differences(store: Store, query: ReportQuery = ALL) -> Callable[[str, 
                 if bundle and other_bundle and bundle != other_bundle and not query.baseline_file
                 else []
             ),
-            *([f"different modes ({mode}; {other_mode})"] if mode != other_mode else []),
+            *([f"different modes ({mode}, {other_mode})"] if mode != other_mode else []),
         ]
 
     return unlike
@@ -163,7 +163,8 @@ class _RunKind(NamedTuple):
 
 def _kinds_of_runs(store: Store) -> dict[str, _RunKind]:
     sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN} FROM runs r"  # noqa: S608 (our own names)
-    return {run: _RunKind(bundle, mode or "plain") for run, bundle, mode in store.query(sql).rows}
+    rows = store.compute_once("kinds of runs", lambda: store.query(sql).rows)
+    return {run: _RunKind(bundle, mode or "plain") for run, bundle, mode in rows}
 
 
 def _count_instruction_mismatches(store: Store, first: str, second: str, benchmark: str) -> int | None:
@@ -283,6 +284,17 @@ class ComparisonSide:
         return AnswerArrays(
             (sample << 32) + iteration, task, output, *(np.nan_to_num(values, nan=-1) for values in (tokens, cut))
         )
+
+
+def read_sides(
+    store: Store, runs: Collection[str], benchmarks: Collection[str] = (), *, outputs: bool = False
+) -> dict[tuple[str, str], ComparisonSide]:
+    """Read {(run, benchmark): side}, from the same answers the same side, so that its numbers are computed once."""
+    return {
+        key: store.compute_once(("side", id(tasks)), partial(ComparisonSide, family, tasks))  # keeps ``tasks`` alive
+        for key, tasks in read_scores(store, runs, benchmarks, outputs=outputs).items()
+        if (family := find_benchmark(key[1]))
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

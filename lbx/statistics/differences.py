@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -172,6 +173,7 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
+@lru_cache(maxsize=1 << 16)  # a simulation asks for the same splits again and again
 def mcnemar(wins: int, losses: int) -> float:
     """Exact two-sided p value of a split into ``wins`` and ``losses`` (McNemar's test)."""
     return min(1.0, 2 * binomial_tail(min(wins, losses), wins + losses, 0.5)) if wins + losses else 1.0
@@ -196,6 +198,11 @@ def required_clusters(difference: Difference, margin: float, tests: float = 1.0)
     Args:
         tests: factor by which p is corrected (Holm).
     """
+    return _required_clusters(difference, difference.contributions.tobytes(), margin, tests)
+
+
+@lru_cache(maxsize=4096)  # small tasks of many runs often differ alike
+def _required_clusters(difference: Difference, _contributions: bytes, margin: float, tests: float) -> int | None:
     interval, level = difference.interval, LEVEL / tests
     if not interval.se or not interval.df or not math.isfinite(interval.se):
         return None
@@ -252,10 +259,15 @@ def _simulate_power(contributions: Floats, n: int, clusters: int, level: float, 
         t = np.abs(sums) / np.sqrt((squares - sums**2 / clusters) * clusters / (clusters - 1))
     significant = (t > t_quantile(1 - level / 2, clusters - 1)) & (differ >= MIN_T_TEST_CLUSTERS)
     few = np.sort(np.abs(drawn[differ < MIN_T_TEST_CLUSTERS]), axis=1)[:, ::-1][:, : MIN_T_TEST_CLUSTERS - 1]
-    signs = np.array(list(product((-1.0, 1.0), repeat=few.shape[1])))
-    as_far = np.abs(few @ signs.T) >= np.abs(sums[differ < MIN_T_TEST_CLUSTERS])[:, None] * (1 - 1e-9)
+    as_far = np.abs(few @ _signs(few.shape[1])) >= np.abs(sums[differ < MIN_T_TEST_CLUSTERS])[:, None] * (1 - 1e-9)
     significant[differ < MIN_T_TEST_CLUSTERS] = as_far.mean(axis=1) < level
     return float(significant.mean())
+
+
+@lru_cache
+def _signs(count: int) -> Floats:
+    """All assignments of signs to ``count`` numbers, as columns."""
+    return np.array(list(product((-1.0, 1.0), repeat=count))).T
 
 
 def _fits_margin(difference: Difference, clusters: int, margin: float) -> bool:

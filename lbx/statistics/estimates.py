@@ -63,9 +63,10 @@ def t_quantile(p: float, df: float) -> float:
     if p < 0.5:
         return -t_quantile(1 - p, df)
     scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
-    return _solve_tail(
-        1 - p, NormalDist().inv_cdf(p), lambda t: t_tail(t, df), lambda t: scale * (1 + t * t / df) ** (-(df + 1) / 2)
-    )
+    start = z = NormalDist().inv_cdf(p)
+    if df > z * z:  # Abramowitz and Stegun 26.7.5
+        start += (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+    return _solve_tail(1 - p, start, lambda t: t_tail(t, df), lambda t: scale * (1 + t * t / df) ** (-(df + 1) / 2))
 
 
 def beta_quantile(p: float, a: float, b: float) -> float:
@@ -97,6 +98,23 @@ def _solve_tail(p: float, start: float, tail: Callable[[float], float], density:
         if abs(step) <= 1e-10 * (1 + value):  # the remaining error is of the order of its square
             break
     return value
+
+
+def _find_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Root of a falling function between ``low`` and ``high``, by the Illinois variant of false position."""
+    at_low, at_high, side = function(low), function(high), 0
+    for _ in range(_STEPS):
+        if at_low <= 0 or at_high >= 0:
+            return low if at_low <= 0 else high
+        root = (low * at_high - high * at_low) / (at_high - at_low)
+        value = function(root)
+        if abs(value) < 1e-15 or high - low < 1e-13:
+            return root
+        if value > 0:
+            low, at_low, at_high, side = root, value, at_high / 2 if side > 0 else at_high, 1
+        else:
+            high, at_high, at_low, side = root, value, at_low / 2 if side < 0 else at_low, -1
+    return low
 
 
 def _incomplete_beta(x: float, complement: float, a: float, b: float) -> float:
@@ -159,6 +177,8 @@ def number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
 
     Using the codes themselves would make the last digits of sums depend on labels that the process coded before.
     """
+    if len({*codes.tolist()}) == len(codes):  # usual, and many times as fast
+        return np.arange(len(codes)), np.arange(len(codes))
     _, first, code = np.unique(codes, return_index=True, return_inverse=True)
     turns = np.argsort(first)
     turn = np.empty_like(turns)
@@ -310,10 +330,7 @@ class Design:
         low, high = min(self.df, 1.0), self.degrees_of_freedom(spreads)
         if t <= t_quantile(0.975, high):
             return high
-        for _ in range(50):
-            df = math.sqrt(low * high)
-            low, high = (df, high) if t_quantile(0.975, df) > t else (low, df)
-        return low
+        return math.exp(_find_root(lambda log: t_tail(t, math.exp(log)) - 0.025, math.log(low), math.log(high)))
 
     def cell_means(self, values: Floats) -> tuple[Floats, Codes, Floats]:
         """Mean and stratum of each cell (a cluster in a stratum), and the number of clusters per stratum."""
@@ -458,6 +475,7 @@ def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded:
     return Interval(value, low, high, se, df, design.n, design.clusters, method, share)
 
 
+@lru_cache(maxsize=4096)
 def binomial_interval(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
     """Clopper and Pearson's exact interval of a share ``p`` of ``n`` trials, which may be fractional."""
     tail = 0.5 - level / 2

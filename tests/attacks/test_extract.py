@@ -107,7 +107,7 @@ def test_what_was_removed_is_told(source: Path, tmp_path: Path) -> None:
     path.write_bytes(source.read_bytes())
     assert lbx("runs", "note", path, "r1", f"remark={TEXT}", "PE=no").code == 0
     said = lbx("runs", "extract", path, "--without-texts", "-o", tmp_path / "new.duckdb")
-    assert "Sentences were removed from runs.metadata (1 row)" in " ".join(said.err.split())
+    assert "lists of CPU features, were removed from runs.metadata (1 row)" in " ".join(said.err.split())
     assert lbx("sql", tmp_path / "new.duckdb", "SELECT metadata FROM runs", "-f", "csv").out.count("no") == 1
     texts = json.loads(lbx("runs", "texts", path, "--json").out)["texts"]
     assert [row["origin"] for row in texts if row["column"] == "metadata"] == ["fact"]

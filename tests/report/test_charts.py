@@ -118,6 +118,16 @@ def test_a_band_leaves_out_points_without_an_interval() -> None:
     assert len(whiskers) == 1 and whiskers[0].startswith(f"M{at[3]:g} ")
 
 
+def test_intervals_of_few_answers_stand_side_by_side() -> None:
+    def places(n: int) -> list[float]:
+        series = [Series(name, mark, [Point(50, 20, 80, n=n)] * 3) for mark, name in enumerate("abc")]
+        return [x for x, _ in placed(drawn(charts.curve("", "", list("123"), series)))]
+
+    few, many = places(3), places(200)
+    assert [few[at] - few[at - 3] for at in range(3, 9)] == pytest.approx([few[3] - few[0]] * 6) and few[3] > few[0] + 2
+    assert many[:3] == many[3:6] == many[6:] == pytest.approx(few[3:6])
+
+
 def test_few_answers_are_a_hollow_mark_apart_from_the_line() -> None:
     """One answer of 50 percent looked like 200 answers, and surer than these, since no band was around it."""
     known, few = Point(40, 30, 50, n=200), Point(90, 20, 99, "9 answers", n=9)

@@ -12,7 +12,6 @@ from lbx.report.format.table_cells import sheet
 from lbx.report.page import pieces
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.rows.comparison import round_up
 from lbx.results import Store
 from tests.report.test_comparing import add_benchmark, lines, random_scores, run
 
@@ -77,10 +76,9 @@ def test_paragraphs_say_which_how_sure_why_and_what_next(store: Store) -> None:
     assert text.startswith("longbench: c comes first with ") and " Better than a (by 3" in text
     assert f" Not surely better than b (by {100 * row['lead']:.1f}" in text and ", undecided)" in text
     assert " Why not surer: 60 questions on 30 documents, between which the difference varies by " in text
-    needed, questions = row["needed_clusters"], row["needed_samples"]
-    assert row["verdict"] == f"undecided: needs about {needed:,} documents ({questions:,} questions)"
-    assert f" Next: about {needed:,} documents ({questions:,} questions) in all would decide it against b" in text
-    assert f", about {round_up(needed - 30):,} more than now." in text
+    further = f"about {row['further_clusters']:,} more documents ({row['further_samples']:,} questions)"
+    assert row["verdict"] == f"undecided: needs {further}"
+    assert f" Next: {further} would decide it against b." in text
     over = next(note for note in notes if note.startswith("Over all 2 benchmarks: "))
     assert over.endswith("The lead over every other run is decided on none.") and "c leads" in over
 
@@ -97,7 +95,7 @@ def test_all_decided_asks_for_nothing(store: Store) -> None:
     run(store, "a", {"qasper": base})
     run(store, "b", {"qasper": {key: value + 1 for key, value in base.items()}})
     (row,), (*_, text) = decide(store)
-    assert (row["leader"], row["verdict"], row["needed_clusters"]) == ("b", "better", None)
+    assert (row["leader"], row["verdict"], row["further_clusters"]) == ("b", "better", None)
     assert text.endswith(" No further question is needed.")
     assert "Over all" not in text
 

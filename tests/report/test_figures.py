@@ -94,7 +94,7 @@ def test_win_rates_of_several_opponents_are_a_matrix(tmp_path: Path) -> None:
     with Store(path) as store:
         write_ratings(store, [RatingSetRow("s", "pair", "human", [], None, None)], items, ratings, replace=True)
     matrix = figures(path, "rating_results")[0]
-    assert matrix.title == "longbench, s: win rate, percent"
+    assert matrix.title == "longbench, s: win rate of each against each, percent"
     assert labels(matrix.svg) == ["c", "b", "a", "c", "50.0", "50.0", "b", "50.0", "0.0", "a", "50.0", "100.0"]
     assert matrix.caption == "Rows against columns."
 
@@ -195,12 +195,21 @@ def test_a_command_writes_charts(ten_runs: Path, tmp_path: Path) -> None:
     assert ElementTree.parse(output).getroot().tag == f"{SVG}svg"
     fails(lbx("report", ten_runs, "--format", "svg", "-o", output), 2, "charts of one report", "Name it")
     fails(lbx("report", ten_runs, "length_curve", "--format", "png"), 2, "-o FILE.png")
+    for name in ("svg", "png"):
+        output = tmp_path / "none" / f"card.{name}"
+        fails(lbx("report", ten_runs, "card", "--format", name, "-o", output), 2, "does not exist", "mkdir -p")
 
 
 def test_png_needs_its_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(LbxError, match=r"Install lbx\[png\], or use --format svg"):
         drawings.render_png("<svg/>")
+
+
+def test_letters_without_a_font_are_named() -> None:
+    pytest.importorskip("resvg_py", reason="the renderer is in lbx[dev]")
+    assert drawings.missing_letters("<svg><style>通</style><text>Llama … − é</text></svg>") == ""
+    assert drawings.missing_letters("<svg><text>Llama \U0010fffd 3</text></svg>") == "\U0010fffd"
 
 
 def test_png_has_text(ten_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

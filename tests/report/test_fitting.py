@@ -171,14 +171,16 @@ def test_a_large_table_is_drawn_line_by_line() -> None:
     assert out.getvalue().count("words") == 10_000
 
 
-def test_a_pipe_has_every_column_of_a_report_and_a_screen_of_a_file(tmp_path: Path) -> None:
+def test_a_pipe_has_every_column_of_a_report_unless_columns_says_how_wide_it_is(tmp_path: Path) -> None:
     lbx, runs = Lbx(), [f"a-model-of-some-size-{n}-with-a-long-name" for n in range(6)]
     path, out = results_file(tmp_path / "r.duckdb", runs), tmp_path / "out"
 
-    def widest(*arguments: object) -> int:
-        done = lbx("report", path, *arguments, environment={"COLUMNS": "70"})  # which some tools export
+    def widest(*arguments: object, columns: str = "") -> int:
+        done = lbx("report", path, *arguments, environment={"COLUMNS": columns})
         assert done.returncode == 0, done.stderr
         return max(cell_len(line) for line in (done.stdout or out.read_text("utf-8")).splitlines())
 
     assert 80 < widest() <= 120 and widest("-o", out) <= 120
     assert widest("guards") > 120
+    assert widest("guards", columns="70") <= 70 and widest(columns="80") <= 80
+    assert widest("guards", "-o", out, columns="70") > 120

@@ -220,6 +220,22 @@ def test_what_does_not_fit_is_chosen_and_said(tmp_path: Path, monkeypatch: pytes
     assert lost
 
 
+def test_answers_that_repeat_their_reference_take_little_room(tmp_path: Path) -> None:
+    sizes = []
+    for name, reference in (("with", "output"), ("without", "''")):
+        path = results_file(tmp_path / f"{name}.duckdb", ["first"], samples=300, tasks=["qasper"], failed=())
+        with duckdb.connect(str(path)) as connection:
+            connection.execute("UPDATE generations SET output = md5(sample_id) || md5(sample_id || 'again')")
+            connection.execute(
+                f'UPDATE samples SET "references" = [{reference}] FROM generations AS g '
+                "WHERE g.sample_id = samples.sample_id"
+            )
+        with Store(path, read_only=True) as store:
+            packed = answer_data.pack_answers(store, ["first"], chars=400, most_bytes=1_000_000)
+        sizes.append(sum(map(len, packed.columns.values())))
+    assert sizes[0] < 1.2 * sizes[1]
+
+
 def test_any_text_comes_through_as_text(tmp_path: Path) -> None:
     path = results_file(tmp_path / "r.duckdb", [EVIL, *NAMES], [EVIL[:20], *NAMES], 3, output=EVIL, benchmark=EVIL[:20])
     found = sound(made(path))

@@ -27,9 +27,18 @@ def section_of(text: str, label: str) -> str:
 
 def test_a_name_in_the_first_table_leads_to_its_section(tmp_path: Path) -> None:
     text = made(results_file(tmp_path / "r.duckdb"))
-    anchors = re.findall(r'<a href="#(run-\d+)">', text)
-    assert len(anchors) == 2 and all(f'id="{anchor}"' in text for anchor in anchors)
-    assert "run-0" not in re.findall(r"<nav.*?</nav>", text, re.S)[0]
+    anchors = re.findall(r'<a href="#(run-[^"]*)">', text)
+    assert anchors == ["run-second", "run-first"] and all(f'id="{anchor}"' in text for anchor in anchors)
+    assert "run-first" not in re.findall(r"<nav.*?</nav>", text, re.S)[0]
+
+
+def test_anchors_of_runs_are_words_and_differ(tmp_path: Path) -> None:
+    names = ["a b", "A/B", "a-b-2", EVIL, "通义千问", "!"]
+    text = made(results_file(tmp_path / "r.duckdb", names))
+    anchors = re.findall(r'<a href="#(run-[^"]*)">', text)
+    assert len({*anchors}) == len(names) and all(text.count(f'id="{anchor}"') == 1 for anchor in anchors)
+    assert {"run-a-b", "run-通义千问", "run-untitled"} <= {*anchors}
+    assert all(re.fullmatch(r"run-[\w-]+", anchor) for anchor in anchors)
 
 
 def test_the_weakest_tasks_and_lowest_answers_are_shown(tmp_path: Path) -> None:

@@ -133,6 +133,17 @@ def test_what_only_one_run_counts_is_no_part_of_a_pair(tmp_path: Path) -> None:
     assert (found["a", "mcq", BOTH]["n"], found["b", "mcq", PAIRED]["n"]) == (11, 11)
 
 
+def test_runs_that_read_every_prompt_whole_are_one_sentence(tmp_path: Path) -> None:
+    rows = [*answers("a", SCORES[:20], []), *answers("b", SCORES[:20], [])]
+    with Store(make(tmp_path / "r.duckdb", rows), read_only=True) as store:
+        shown = sheet(REPORTS["truncation_effect"], read_report(store, "truncation_effect"))
+        table = read_report(store, "truncation_effect", ReportQuery(runs=("a", "b")))
+    pairs = sheet(REPORTS["truncation_effect"], table)
+    sentence = "longbench: every prompt of model a, model b was read whole, so there is nothing to compare."
+    assert (shown.rows, shown.notes) == ([], [sentence])
+    assert {row[3] for row in pairs.rows} <= {BOTH, PAIRED} or sentence in pairs.notes
+
+
 def test_what_nobody_knows_is_a_line_of_its_own(tmp_path: Path) -> None:
     path = make(tmp_path / "r.duckdb", [Answer(f"q{at}", {"f1": SCORES[at]}) for at in range(20)])
     found = lines_of(path)

@@ -112,6 +112,13 @@ def test_single_files_and_folders_are_named_as_given(folder: Path) -> None:
         _client(folder, folder / "none.duckdb")
 
 
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x", "utf-8")
+    done = Lbx()("browse", tmp_path)
+    assert done.returncode == 2
+    assert "ends with .duckdb. Name a results file, or a folder that has some." in " ".join(done.stderr.split())
+
+
 def test_options_of_one_file_are_refused_for_several(folder: Path) -> None:
     done = Lbx()("browse", folder, "--run", "one")
     assert done.returncode == 2 and "one results file" in done.stderr

@@ -56,12 +56,18 @@ def cluster_of(sample: Sample) -> str:
 
 def aggregate(task: str, rows: Sequence[ScoredSample]) -> list[Number]:
     """Aggregate a task into evaluate.py's number (sum / n x 100, two decimals), and the share of empty answers."""
-    headline, null = metrics_of(task)
-    values = ScoredRows.of(rows).with_metric(headline)[1]
+    null = metrics_of(task)[1]
+    first = headline(task, rows)
+    return [first, *task_score(null, rows, null, None)] if first else []
+
+
+def headline(task: str, rows: Sequence[ScoredSample]) -> Number | None:
+    """First number of ``aggregate``."""
+    metric = metrics_of(task)[0]
+    values = ScoredRows.of(rows).with_metric(metric)[1]
     if not len(values):
-        return []
-    numbers = task_score(headline, rows, headline, None)
-    return [replace(numbers[0], official=round(mean(values) * 100, 2)), *task_score(null, rows, null, None)]
+        return None
+    return replace(task_score(metric, rows, metric, None)[0], official=round(mean(values) * 100, 2))
 
 
 def length_label(length: int) -> str:
@@ -85,8 +91,8 @@ def groups(tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool =
     scores: dict[int, dict[str, Number]] = {}
     for task, rows in tasks.items():
         base, length = split_task(task)
-        if base in TASKS and (numbers := aggregate(task, rows)):
-            scores.setdefault(length, {})[base] = numbers[0]
+        if base in TASKS and (number := headline(task, rows)):
+            scores.setdefault(length, {})[base] = number
     averages = {
         length: average
         for length, by_task in sorted(scores.items())

@@ -59,6 +59,7 @@ from lbx.benchmarks.ruler.aggregates import (
     cluster_of,
     effective_length,
     groups,
+    headline,
     length_label,
     metrics_of,
     score,
@@ -293,6 +294,9 @@ class Ruler(Benchmark):
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         return aggregate(task, rows)
+
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
+        return headline(task, rows)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         return groups(tasks, averages_only=averages_only)

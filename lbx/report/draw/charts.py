@@ -106,6 +106,8 @@ FEWEST_ANSWERS = 10
 _MARKS, _WHISKERS = ("mark", "mark open"), ("whisker", "whisker dash2")
 MOST_BANDS = 2
 """Maximum number of lines in a chart whose bands are always visible."""
+_WHISKER_GAP, _WHISKER_ROOM = 5.0, 0.6
+"""Distance between intervals of neighbouring lines at a tick, px, and share of the tick's room for all of them."""
 _ROW_GAP = 6.0
 """Distance between rows with different labels, px."""
 _TIE = 15.0
@@ -182,9 +184,9 @@ def curve(
 ) -> str:
     """Draw a chart of values over ordered ticks: lines through points, and bands over points with intervals.
 
-    Points of fewer than ``FEWEST_ANSWERS`` answers interrupt lines and bands, and their intervals are dashed. Names are
-    at the ends of lines, or in a legend if there are too many. With more than ``MOST_BANDS`` lines, a band appears
-    while the pointer is on the line.
+    Points of fewer than ``FEWEST_ANSWERS`` answers interrupt lines and bands, and their intervals are dashed, side by
+    side. Names are at the ends of lines, or in a legend if there are too many. With more than ``MOST_BANDS`` lines, a
+    band appears while the pointer is on the line.
 
     Args:
         lines: series with one point per tick.
@@ -199,15 +201,19 @@ def curve(
     top, height = top + key_height, height + key_height
     values = [value for value in _values(p for line in lines for p in line.points) if value > 0 or not is_log]
     scale = svg.axis([*values, *ends], height - bottom, top, log=is_log)
-    step = (width - left - right - 16) / max(len(ticks) - 1, 1)
-    at = [left + 8 + step * i for i in range(len(ticks))] if len(ticks) > 1 else [(left + width - right) / 2]
+    shifts = _shifts(lines, (width - left - right - 16) / len(ticks) if ticks else 0.0)
+    inset = 8 + max(shifts, default=0.0)
+    step = (width - left - right - 2 * inset) / max(len(ticks) - 1, 1)
+    at = [left + inset + step * i for i in range(len(ticks))] if len(ticks) > 1 else [(left + width - right) / 2]
     parts = [key, scale.group("y", "".join(svg.horizontal(y, left, width - right, text) for y, text in scale.ticks))]
     parts += [svg.text(x, height - bottom + 17, t, "middle") for x, t in svg.thin_labels(at, ticks)]
     band = "band" if len(lines) <= MOST_BANDS else "band hover"
-    bodies = [_line(line, at, scale, band) for line in lines]
+    at_of = [[x + shift for x in at] for shift in shifts]
+    bodies = [_line(line, xs, scale, band) for line, xs in zip(lines, at_of, strict=True)]
     if has_names:
         known = [
-            [(x, scale(p.value)) for x, p in zip(at, line.points, strict=True) if p and p.has_value] for line in lines
+            [(x, scale(p.value)) for x, p in zip(xs, line.points, strict=True) if p and p.has_value]
+            for line, xs in zip(lines, at_of, strict=True)
         ]
         labels = _end_labels(
             lines, [points[-1] if points else None for points in known], width - right + 22, room, scale
@@ -215,6 +221,17 @@ def curve(
         bodies = [body + label for body, label in zip(bodies, labels, strict=True)]
     parts += [svg.group(line.mark, body) for line, body in zip(lines, bodies, strict=True)]
     return svg.chart(title, about, width, height, parts)
+
+
+def _shifts(lines: Sequence[Series], room: float) -> list[float]:
+    """Distances of lines from their ticks, so that intervals of few answers stand side by side. Bands need none.
+
+    Args:
+        room: Width for each tick.
+    """
+    has_whiskers = any(p.is_of_few and p.has_interval for line in lines for p in line.points if p)
+    gap = min(_WHISKER_GAP, _WHISKER_ROOM * room / len(lines)) if has_whiskers else 0.0
+    return [gap * (i - (len(lines) - 1) / 2) for i in range(len(lines))]
 
 
 def _line(line: Series, at: Sequence[float], scale: svg.Axis, band: str) -> str:

@@ -89,6 +89,8 @@ _NARROWEST, _WIDEST, _GAP, _TITLE = 420.0, 1100.0, 24.0, 24.0  # px
 _PIXELS_PER_PX = 2.0
 _FAMILIES = "system-ui, 'Noto Sans', 'DejaVu Sans', 'Liberation Sans', Arial, Helvetica, sans-serif"
 """Font families that a renderer without a default font tries in order."""
+_LATIN, _TRIED_OF, _MOST_TRIED, _IN_NO_FONT = 0x24F, 0x400, 30, "\U0010fffd"
+"""Last letter of Latin scripts; letters in a row of which one is tried; most of them; a letter that no font has."""
 _PROBE = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9" font-family="{}">'
 _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
@@ -182,15 +184,27 @@ def render_png(drawing: str) -> bytes:
             fix="Install lbx[png], or use --format svg, which needs nothing else.",
             command="pip install 'lbx[png]'",
         ) from exc
-    letter, blank = (
-        resvg_py.svg_to_bytes(svg_string=f"{_PROBE.format(_FAMILIES)}{text}</text></svg>") for text in ("x", "")
-    )
-    if bytes(letter) == bytes(blank):
+    if _draw_text("x") == _draw_text(""):
         raise LbxError(
             "No font is installed here, so that a PNG file would have no text.",
             fix="Install a font, such as the package fonts-dejavu-core of Debian, or use --format svg.",
         )
     return bytes(resvg_py.svg_to_bytes(svg_string=drawing, zoom=_PIXELS_PER_PX))
+
+
+def _draw_text(text: str) -> bytes:
+    import resvg_py
+
+    return bytes(resvg_py.svg_to_bytes(svg_string=f"{_PROBE.format(_FAMILIES)}{svg.escape_text(text)}</text></svg>"))
+
+
+def missing_letters(drawing: str) -> str:
+    """Letters of a drawing that no installed font has. A PNG file shows boxes there. Of each script a few are tried."""
+    texts = re.sub(r"<style.*?</style>|<[^>]*>", "", drawing, flags=re.DOTALL)
+    letters = {letter for letter in texts if ord(letter) > _LATIN}
+    tried = sorted({ord(letter) // _TRIED_OF: letter for letter in sorted(letters)}.values())[:_MOST_TRIED]
+    box = _draw_text(_IN_NO_FONT) if tried else b""
+    return "".join(letter for letter in tried if _draw_text(letter) == box)
 
 
 def require_figures(names: Sequence[str], figures: Sequence[Figure]) -> None:

@@ -142,12 +142,10 @@ def interval_notes(table: Table) -> list[str]:
 def missing_interval_notes(table: Table, columns: Iterable[Column]) -> list[str]:
     """Explain each reason for a missing interval, such as "one document"."""
     reasons: dict[tuple[str, str], None] = {}
+    rows = table.dicts()
     for column in columns:
-        for row in (
-            table.dicts()
-            if (column.interval and column.kind not in _WITH_INTERVAL) or column.kind == "coefficient"
-            else ()
-        ):
+        has_reason = (column.interval and column.kind not in _WITH_INTERVAL) or column.kind == "coefficient"
+        for row in rows if has_reason else ():
             low, _, *why = _interval_fields(row, column)
             if row.get(column.name) is not None and low is None and (reason := why_no_interval(*why)):
                 reasons[reason] = None

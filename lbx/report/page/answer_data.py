@@ -106,7 +106,9 @@ class PackedAnswers:
 
     Attributes:
         tasks: Tasks by number.
-        columns: {name: gzipped column in base64}. Numbers are little-endian in 16 or 32 bits, texts are a JSON array.
+        columns: {name: gzipped column in base64}. Numbers are little-endian in 16 or 32 bits, those of ``sample`` less
+            the number before. ``texts`` is a JSON array of question, references, and output, reasoning and extracted
+            answer of each answer with texts, by sample: texts that repeat each other are close, and packed well.
         answers, answers_in_page, texts: Number of answers in the file, in the page, and with texts in the page.
     """
 
@@ -137,7 +139,8 @@ def pack_answers(store: Store, runs: Sequence[str], *, chars: int, most_bytes: i
     columns = {
         "task": _pack_numbers(np.fromiter((numbers[task] for task, *_ in samples), np.uint16, len(samples))),
         "id": _pack_texts(one_line(truncate_text(name, 200)) for _, name, *_ in samples),
-        **{name: _pack_numbers(arrays[name]) for name in ("run", "sample", "iteration", "score", "alike")},
+        "sample": _pack_numbers(np.diff(arrays["sample"], prepend=np.uint32(0))),
+        **{name: _pack_numbers(arrays[name]) for name in ("run", "iteration", "score", "alike")},
     }
     room = most_bytes - sum(map(len, columns.values()))
     has_texts, texts = _fit_texts(store, arrays, samples, chars, room)
@@ -200,13 +203,15 @@ def _fit_texts(
     while True:
         has_texts = arrays["wave"] <= waves
         columns = {"marks": _pack_numbers(np.where(has_texts, arrays["marks"] | _TEXT_KEPT, arrays["marks"]))}
-        for name, texts in store.arrays(sql, [arrays["place"][has_texts].tolist()]).items():
-            columns[name] = _pack_texts(map(visible, texts))
-        in_page = np.zeros(len(samples), bool)
-        in_page[arrays["sample"][has_texts]] = True
-        pairs = list(zip(samples, in_page, strict=True))
-        columns["question"] = _pack_texts(visible(row[2] or "") if is_used else "" for row, is_used in pairs)
-        columns["references"] = _pack_texts(_references(row[3], chars) if is_used else [] for row, is_used in pairs)
+        texts: list[list[Any]] = [["", []] for _ in samples]
+        in_texts = arrays["sample"][has_texts].tolist()
+        for sample in dict.fromkeys(in_texts):
+            *_, question, references = samples[sample]
+            texts[sample] = [visible(question or ""), _references(references, chars)]
+        of_answers = store.arrays(sql, [arrays["place"][has_texts].tolist()]).values()
+        for sample, *answer in zip(in_texts, *of_answers, strict=True):
+            texts[sample] += map(visible, answer)
+        columns["texts"] = _pack_texts(texts)
         size = sum(map(len, columns.values()))
         if (size <= room and (tried or waves == most)) or waves == 0:
             return has_texts, columns

@@ -24,7 +24,7 @@ from lbx.report.draw.figures import Figure
 from lbx.report.draw.svg import run_class, symbol
 
 MOST_ROWS = 1000
-_LONG_WORD, _LONG_TEXT = 40, 60
+_LONG_WORD, _LONG_TEXT = 40, 48
 """Number of characters up to which a word, and a text, in a cell is not broken into lines."""
 
 

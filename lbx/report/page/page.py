@@ -45,6 +45,7 @@ from lbx.report.rows.card import CARD, first_rows
 from lbx.results import Store
 from lbx.results.file.texts import removal_notice
 from lbx.results.read.runs import check_runs
+from lbx.results.scoring.score_columns import read_scores
 
 MOST_BYTES = 5_000_000
 CHARS = 400
@@ -98,6 +99,8 @@ def pieces(
     """
     if store is not None:
         check_runs(store, query.runs)
+        if not names:
+            read_scores(store, query.runs, outputs=True)  # once, for all reports
     source = PageSource(store, query)
     if names:
         sections = _sections_by_name(source, names)

@@ -181,7 +181,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
         benchmark=str(rows[0]["benchmark"]) if has_links else None,
-        constants=[(report_sheet.columns[at], body[0][at]) for at in constants],
+        constants=[(report_sheet.columns[at], body[0][at]) for at in constants if body[0][at] != "-"],
     )
     return [table_html, *_notes(report_sheet.notes)]
 
@@ -372,7 +372,10 @@ def scoreboard_part(source: PageSource) -> Html | None:
     groups = [group for column in board.columns if (group := _group(column))]
     first_groups = list(dict.fromkeys(groups))[:_MOST_SWITCHES]
     switches = {group: _switch(number, group, groups) for number, group in enumerate(first_groups)}
-    styles = [_cell_styles(board, column, switches) for column in board.columns]
+    values: dict[ScoreColumn, dict[str, float]] = {}
+    for (run, column), cell in board.cells.items():
+        values.setdefault(column, {})[run] = round(cell.value, 1)  # as printed
+    styles = [_cell_styles(values[column], _column_class(_group(column), switches)) for column in board.columns]
     places = {(row["run_id"], row["benchmark"]): row for row in source.rows("leaderboard") if row["place"]}
     heads = [_head(column, switches) for column in board.columns]
     rows = []
@@ -468,17 +471,14 @@ def _head(column: ScoreColumn, switches: Mapping[Group, Switch]) -> Html:
     )
 
 
-def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group, Switch]) -> dict[str, str]:
-    """CSS classes of a column's cells: {run: classes}, with the key "" for empty cells."""
-    group = _group(column)
-    base = _column_class(group, switches)
-    # As printed, and halves rounded up: the script, which shades visible runs anew, computes the same.
-    values = {run: round(cell.value, 1) for (run, at), cell in board.cells.items() if at == column}
+def _cell_styles(values: Mapping[str, float], base: str) -> dict[str, str]:
+    """CSS classes of the cells of a column with the class ``base``: {run: classes}, with the key "" for empty cells."""
     low, high = min(values.values()), max(values.values())
     if low == high:
         return {"": base}
     span = max(high - low, _SHADE_POINTS)
     most = SHADES - 1
+    # Halves are rounded up: the script, which shades visible runs anew, computes the same.
     shades = {run: int(most - most * (high - value) / span + 0.5) for run, value in values.items()}
     return {"": base} | {
         run: f"{base} h{shade}{' best' if values[run] == high else ''}" for run, shade in shades.items()

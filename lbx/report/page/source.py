@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.report.format.labels import labels, progress
-from lbx.report.page.html import MOST_ROWS, truncate_text
+from lbx.report.page.html import MOST_ROWS, anchor_of, truncate_text
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.query import ReportQuery
 from lbx.report.ranks import ranked_runs
@@ -44,17 +46,14 @@ class PageRun:
     Attributes:
         mark: Rank on the leaderboard from 0, which determines colour and shape.
         label: Name for readers, see ``lbx.report.format.labels``.
+        anchor: Anchor of the section about the run, or "" for a run after the first ``_MOST_RUN_SECTIONS``.
     """
 
     mark: int
     run_id: str
     label: str
     row: dict[str, Any]
-
-    @property
-    def anchor(self) -> str:
-        """Anchor of the section about the run, or "" for a run after the first ``_MOST_RUN_SECTIONS``."""
-        return f"{RUN_ANCHOR}{self.mark}" if self.mark < _MOST_RUN_SECTIONS else ""
+    anchor: str
 
 
 @dataclass
@@ -84,7 +83,10 @@ class PageSource:
         who = runs_by_id(self.store) if self.store else {}
         names = [truncate_text(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
         self.labels = [f"{label} #{i + 1}" if names.count(label) > 1 else label for i, label in enumerate(names)]
-        self.runs = {row["run_id"]: PageRun(i, row["run_id"], self.labels[i], row) for i, row in enumerate(rows)}
+        anchors = _anchors([row["run_id"] for row in rows])
+        self.runs = {
+            row["run_id"]: PageRun(i, row["run_id"], self.labels[i], row, anchors[i]) for i, row in enumerate(rows)
+        }
 
     @property
     def progress(self) -> str:
@@ -142,7 +144,20 @@ class PageSource:
         return truncate_text(str(run_id), _LONGEST) if run is None else run.label
 
 
+def _anchors(names: Sequence[str]) -> list[str]:
+    """Anchors of the sections of runs: the words of the names, with a number if runs would share an anchor."""
+    anchors: dict[str, None] = {}
+    for name in names[:_MOST_RUN_SECTIONS]:
+        slug = RUN_ANCHOR + anchor_of(name)
+        numbered = (f"{slug}-{number}" for number in count(2))
+        anchors[slug if slug not in anchors else next(other for other in numbered if other not in anchors)] = None
+    return [*anchors, *[""] * (len(names) - len(anchors))]
+
+
 def _finite(table: Table) -> Table:
     """Replace NaN and infinity, which a foreign tool may have written, by NULL."""
+    numbers = (value for column in zip(*table.rows, strict=True) for value in column if isinstance(value, float))
+    if all(map(math.isfinite, numbers)):
+        return table
     rows = [tuple(None if isinstance(v, float) and not math.isfinite(v) else v for v in row) for row in table.rows]
     return Table(table.columns, rows)

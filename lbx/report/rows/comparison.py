@@ -12,6 +12,8 @@ the query allows it. Rows of such a pair have no numbers and the verdict ``NOT_C
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,6 +41,7 @@ from lbx.report.pairs import (
     RefusedPair,
     RunScore,
     have_equal_strata,
+    read_sides,
     refusal,
     restrict_to_common,
     select_pairs,
@@ -48,7 +51,7 @@ from lbx.report.report import COVERAGE, PagePlace, Report
 from lbx.results import Store, Table
 from lbx.results.read.stored_answers import resolve_tasks
 from lbx.results.rows import interval_columns
-from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table, find_benchmark, read_scores
+from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table, find_benchmark
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import Difference, difference, holm, required_clusters
 
@@ -100,7 +103,7 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 def average_rows(store: Store, query: ReportQuery) -> list[dict[str, Any]]:
     """Rows of the report for the benchmarks' averages only, which are computed much faster. Raises UsageError."""
-    lines, _ = _compare_pairs(store, query, "", "benchmark")
+    lines, _ = compare_pairs(store, query, level="benchmark")
     return Table(COLUMNS, [_row(line, {}, query.margin) for line in lines]).dicts()
 
 
@@ -118,24 +121,29 @@ def compare_runs(store: Store, query: ReportQuery) -> tuple[list[ComparisonRow],
 
 
 def compare_pairs(
-    store: Store, query: ReportQuery, benchmark: str = ""
+    store: Store, query: ReportQuery, benchmark: str = "", level: str = ""
 ) -> tuple[list[ComparisonRow], list[RefusedPair]]:
-    """Compare pairs of runs like ``compare_runs``, on one benchmark or on all, even without a pair of equal inputs."""
-    key = (query.baseline, query.baseline_file, query.allow_different_settings, *query.runs, None, *query.tasks)
-    return store.compute_once(("comparison", benchmark, *key), partial(_compare_pairs, store, query, benchmark))
+    """Compare pairs of runs like ``compare_runs``, even without a pair of equal inputs.
+
+    Args:
+        benchmark: The only benchmark, or "" for all.
+        level: Level of the numbers, "benchmark" for the average only, or "" for all.
+    """
+    names = (benchmark, level, *query.runs, None, *query.tasks)
+    key = (query.baseline, query.baseline_file, query.allow_different_settings, *names)
+    return store.compute_once(("comparison", *key), partial(_compare_pairs, store, query, benchmark, level))
 
 
 def _compare_pairs(
-    store: Store, query: ReportQuery, benchmark_name: str, level: str = ""
+    store: Store, query: ReportQuery, benchmark_name: str, level: str
 ) -> tuple[list[ComparisonRow], list[RefusedPair]]:
-    """Compare pairs of runs on a benchmark, or on all of them, by the numbers of a level, or by all."""
     pairs = select_pairs(store, query)
     tasks = {name.partition("/")[::2] for name in resolve_tasks(store, query.tasks)}
     benchmarks = [benchmark for benchmark, _ in tasks]
     sides = {
-        key: ComparisonSide(family, task_rows)
-        for key, task_rows in read_scores(store, {run for pair in pairs for run in pair}, outputs=True).items()
-        if (family := find_benchmark(key[1])) and (not tasks or key[1] in benchmarks) and benchmark_name in ("", key[1])
+        key: side
+        for key, side in read_sides(store, {run for pair in pairs for run in pair}, outputs=True).items()
+        if (not tasks or key[1] in benchmarks) and benchmark_name in ("", key[1])
     }
     checks = PairChecks(store, query)
     lines: list[ComparisonRow] = []
@@ -230,9 +238,10 @@ def _correct(lines: Sequence[ComparisonRow]) -> None:
             families.setdefault(line.family, []).append(line)
     for family in families.values():
         ps = [row.difference.p or 0.0 for row in family]
+        ascending = sorted(ps)
         for line, p, p_holm in zip(family, ps, holm(ps), strict=True):
             line.p_holm = p_holm
-            line.tests = p_holm / p if p > 0 and p_holm < 1 else float(sum(other >= p for other in ps))
+            line.tests = p_holm / p if p > 0 and p_holm < 1 else float(len(ps) - bisect_left(ascending, p))
 
 
 def verdict(line: ComparisonRow, margin: float) -> str:
@@ -247,20 +256,40 @@ def verdict(line: ComparisonRow, margin: float) -> str:
         return ("better" if value > 0 else "worse") + (f", by less than {margin:g}" if inside else "")
     if inside:
         return f"same within {margin:g}"
-    needed = needed_clusters(line, margin)
-    return f"undecided: {f'needs about {_size_text(line, needed)}' if needed else _missing_spread(estimate)}"
+    further = further_samples(line, margin)
+    return f"undecided: {f'needs about {further}' if further else _missing_spread(estimate)}"
 
 
-def needed_clusters(line: ComparisonRow, margin: float) -> int | None:
-    """Number of similar clusters that would decide a comparison, rounded up, or None if the spread is unknown."""
-    needed = required_clusters(line.difference, margin / 100, line.tests)
-    return None if needed is None else round_up(needed)
+@dataclass(frozen=True, slots=True)
+class FurtherSamples:
+    """Samples besides those at hand that would decide a comparison, rounded up: "2 more documents (10 questions)".
+
+    Attributes:
+        samples: Expected number of samples on the clusters.
+        cluster_noun: Noun for a cluster, or "" if each sample is on its own cluster.
+    """
+
+    clusters: int
+    samples: int
+    cluster_noun: str
+
+    def __str__(self) -> str:
+        noun = "sample" if self.cluster_noun == "question" else "question"
+        if not self.cluster_noun:
+            return format_count(self.samples, f"more {noun}")
+        return f"{format_count(self.clusters, f'more {self.cluster_noun}')} ({format_count(self.samples, noun)})"
 
 
-def samples_on(line: ComparisonRow, clusters: int) -> int:
-    """Expected number of samples on a number of similar clusters, rounded up."""
+def further_samples(line: ComparisonRow, margin: float) -> FurtherSamples | None:
+    """Samples that would decide a comparison besides those at hand, or None if the spread is unknown."""
     interval = line.difference.interval
-    return round_up(math.ceil(clusters * interval.n / interval.clusters - 1e-9))
+    needed = required_clusters(line.difference, margin / 100, line.tests)
+    if needed is None:
+        return None
+    further = needed - interval.clusters
+    samples = math.ceil(further * interval.n / interval.clusters - 1e-9)
+    noun = "" if interval.n == interval.clusters else cluster_noun(line)
+    return FurtherSamples(round_up(further), round_up(samples), noun)
 
 
 def cluster_noun(line: ComparisonRow) -> str:
@@ -275,16 +304,6 @@ def _missing_spread(estimate: Difference) -> str:
     if estimate.interval.method == "all alike in a part":
         return "all differ alike in a part"
     return "all differ alike" if estimate.wins or estimate.losses else "no score differs"
-
-
-def _size_text(line: ComparisonRow, clusters: int) -> str:
-    """Describe a number of clusters, and the expected number of questions on them: "6 documents (30 questions)"."""
-    interval = line.difference.interval
-    if interval.n == interval.clusters:
-        return f"{clusters:,} questions"
-    cluster = cluster_noun(line)
-    samples = samples_on(line, clusters)
-    return f"{clusters:,} {cluster}s ({samples:,} {'samples' if cluster == 'question' else 'questions'})"
 
 
 def round_up(count: int) -> int:
@@ -348,7 +367,18 @@ def _comparison_notes(table: Table) -> list[str]:
         "Samples are paired, each with the mean of its answers. "
         f"{texts}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."
     ]
-    return [*lines, *_undecided_notes(rows), *cautions(table)]
+    return [*lines, *document_notes(rows), *_undecided_notes(rows), *cautions(table)]
+
+
+def document_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Explain the column "documents" if some of its numbers count something else."""
+    others = dict.fromkeys(row["cluster_by"] for row in rows if row.get("clusters") and row["cluster_by"] != "document")
+    if not others:
+        return []
+    return [
+        "Documents: groups of answers that belong together in the tests, such as all on one document; of some rows "
+        f"each {' or '.join(others)} is a group."
+    ]
 
 
 def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -384,10 +414,19 @@ def _draw_figures(source: FigureSource) -> Iterator[Figure]:
             lines = [(source.label(run), run_series(source, run, [_difference(first[run])])) for run in others]
         else:
             task_rows = sorted(group, key=lambda row: list(dict.fromkeys(r["task"] for r in group)).index(row["task"]))
-            lines = [(row["task"], run_series(source, row["run_b"], [_difference(row)])) for row in task_rows]
+            metrics = {(row["task"], row["metric"]) for row in group}
+            several = {task for task, count in Counter(task for task, _ in metrics).items() if count > 1}
+            lines = [
+                (_task_and_metric(row, several), run_series(source, row["run_b"], [_difference(row)]))
+                for row in task_rows
+            ]
         title = f"{benchmark}: points more than {source.label(run_a)}"
         about = f"{len(others)} runs; right of 0 is better. The numbers are in the table below."
         yield Figure(title, dots(title, about, lines, zero=True), benchmark=benchmark)
+
+
+def _task_and_metric(row: Row, several: Collection[str]) -> str:
+    return f"{row['task']}, {row['metric']}" if row["task"] in several else str(row["task"])
 
 
 def _difference(row: Row) -> Point:
@@ -403,7 +442,7 @@ COMPARISON = Report(
         Column("benchmark", "benchmark"),
         Column("task", "task"),
         Column("n", "paired samples", "count"),
-        Column("clusters", "clusters", "count", rank=7),
+        Column("clusters", "documents", "count", rank=7),
         COVERAGE,
         Column("score_a", "first", "percent"),
         Column("score_b", "second", "percent"),

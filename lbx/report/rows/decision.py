@@ -25,9 +25,8 @@ from lbx.report.rows.comparison import (
     ComparisonRow,
     cluster_noun,
     compare_pairs,
-    needed_clusters,
-    round_up,
-    samples_on,
+    document_notes,
+    further_samples,
     scorable_samples,
     verdict,
 )
@@ -39,7 +38,7 @@ from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table
 
 COLUMNS = (
     "benchmark", "leader", "rival", "rank", "n", "score", "rival_score", "lead", *INTERVAL_COLUMNS, "p", "p_holm",
-    "test", "spread", "detectable", "verdict", "needed_clusters", "needed_samples", "bundle_samples", "caution",
+    "test", "spread", "detectable", "verdict", "further_clusters", "further_samples", "bundle_samples", "caution",
 )  # fmt: skip
 _TURNED = {"better": "worse", "worse": "better"}
 _MOST_RIVALS, _MOST_NAMED = 5, 3
@@ -64,7 +63,7 @@ def table(store: Store, query: ReportQuery) -> Table:
         if n_runs <= MOST_RUNS:
             lines, refused = compare_pairs(store, query)
         else:
-            lines, refused = compare_pairs(store, replace(query, baseline=runs[0]), benchmark)
+            lines, refused = compare_pairs(store, replace(query, baseline=runs[0]), benchmark, "benchmark")
         rows += _rows_of(benchmark, runs, [*lines, *refused], in_bundles, query.margin)
         all_refused += [pair for pair in refused if pair.benchmark == benchmark]
     if all_refused and all(row["verdict"] == NOT_COMPARED for row in rows):
@@ -108,14 +107,15 @@ def _numbers(pair: ComparisonRow, leader: str, margin: float) -> dict[str, Any]:
         text = ",".join([_TURNED.get(first, first), *rest])
     lead = round(sign * interval.value, 15) + 0.0  # never -0.0
     noun = cluster_noun(pair) if pair.first.estimate.clustered else "sample"
-    needed = needed_clusters(pair, margin) if text.startswith("undecided") else None
+    further = further_samples(pair, margin) if text.startswith("undecided") else None
     return {
         "n": interval.n, "score": score, "rival_score": rival_score, "lead": lead,
         **interval_columns(interval, noun), "low": low, "high": high, "p": estimate.p,
         "p_holm": pair.p_holm, "test": estimate.test,
         "spread": None if interval.se is None else interval.se * math.sqrt(interval.clusters),
-        "detectable": estimate.detectable, "verdict": text, "needed_clusters": needed,
-        "needed_samples": None if needed is None else samples_on(pair, needed), "caution": pair.caution or None,
+        "detectable": estimate.detectable, "verdict": text,
+        "further_clusters": further and further.clusters, "further_samples": further and further.samples,
+        "caution": pair.caution or None,
     }  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def _how_sure(rows: Sequence[Row]) -> Iterator[str | RunName]:
 def _closest(rows: Sequence[Row]) -> Row | None:
     """The undecided rival that takes the most to decide."""
     undecided = [row for row in rows if str(row["verdict"]).startswith("undecided")]
-    return max(undecided, key=lambda row: row["needed_clusters"] or math.inf, default=None)
+    return max(undecided, key=lambda row: row["further_clusters"] or math.inf, default=None)
 
 
 def _sample_noun(row: Row) -> str:
@@ -219,16 +219,10 @@ def _why_not_surer(rows: Sequence[Row]) -> Iterator[str | RunName]:
 
 def _what_next(rows: Sequence[Row]) -> Iterator[str | RunName]:
     row = _closest(rows)
-    if row and row["needed_clusters"]:
-        noun = row.get("cluster_by") or "document"
-        needed, questions = row["needed_clusters"], row["needed_samples"]
-        text = format_count(questions, _sample_noun(row))
-        clusters = row.get("clusters") or row["n"]
-        if clusters != row["n"]:
-            text = f"{format_count(needed, noun)} ({text})"
-        yield f" Next: about {text} in all would decide it against "
+    if row and row["further_clusters"]:
+        yield f" Next: {str(row['verdict']).removeprefix('undecided: needs ')} would decide it against "
         yield _name(row, "rival")
-        yield f", about {round_up(needed - clusters):,} more than now." if "clusters" in row else "."
+        yield "."
         if row["bundle_samples"] and row["bundle_samples"] > row["n"]:
             yield f" The bundle has {format_count(row['bundle_samples'], _sample_noun(row))}."
     elif row:
@@ -256,6 +250,12 @@ def _omission_notes(rows: Sequence[Row]) -> list[str]:
 
 LEAD = Column("lead", "lead, points", "points", interval=True)
 
+
+def _notes(table: Table) -> list[str]:
+    rows = table.dicts()
+    return [*("".join(map(str, sentence)) for sentence in paragraphs(rows)), *document_notes(rows)]
+
+
 DECISION = Report(
     name="decision",
     title="Best model, how sure, and next questions (points: the leader's minus the other's)",
@@ -266,11 +266,11 @@ DECISION = Report(
         LEAD,
         Column("p_holm", "p", "p", rank=3),
         Column("n", "questions", "count", rank=1),
-        Column("clusters", "clusters", "count", rank=2),
+        Column("clusters", "documents", "count", rank=2),
         Column("spread", "spread", "percent", rank=4),
         Column("verdict", "verdict"),
     ),
-    notes=lambda table: ["".join(map(str, sentence)) for sentence in paragraphs(table.dicts())],
+    notes=_notes,
     empty="No two runs have answers to the same benchmark.",
     is_informative=has_near_rival,
     omission_notes=_omission_notes,

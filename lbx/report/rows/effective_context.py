@@ -35,7 +35,7 @@ from lbx.report.draw.figures import Figure, FigureSource, point_of_row
 from lbx.report.format.digits import short_length
 from lbx.report.format.labels import Row, number_label
 from lbx.report.format.sheets import Sheet
-from lbx.report.format.table_cells import cell_text, interval_notes, shade
+from lbx.report.format.table_cells import BYTES_NOTE, SCRIPTED, cell_text, interval_notes, shade
 from lbx.report.query import PUBLISHED, ReportQuery
 from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report
@@ -656,6 +656,8 @@ def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mappin
         notes.append("--format markdown and csv have the intervals.")
     if any(row["run_id"] is None for row in rows):
         notes.append("* published elsewhere, without an interval")
+    if any(row.get("backend") == SCRIPTED and row["length_unit"] == PROMPT_TOKENS for row in rows):
+        notes.append(BYTES_NOTE)
     shown = {(strip.benchmark, strip.unit) for strip in strips(rows)}
     left_out = dict.fromkeys(f"{row['benchmark']} ({row['length_unit']})" for row in rows
                              if (row["benchmark"], row["length_unit"]) not in shown)  # fmt: skip

@@ -30,13 +30,13 @@ from lbx.report.draw.figures import (
     point_of_row,
     run_series,
 )
-from lbx.report.pairs import ComparisonSide, PairChecks
+from lbx.report.pairs import ComparisonSide, PairChecks, read_sides
 from lbx.report.query import ReportQuery
 from lbx.report.ranks import read_ranked_scores, score_bounds, select_runs, sort_score
 from lbx.report.report import COVERAGE, TWIN, WHO, PagePlace, Report
 from lbx.report.rows.comparison import compare_averages
 from lbx.results import Store, Table
-from lbx.results.scoring.score_columns import find_benchmark, read_scores
+from lbx.results.scoring.score_columns import find_benchmark
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import fewest_clusters, holm
 from lbx.statistics.estimates import t_tail
@@ -143,8 +143,7 @@ def _sides_to_pair(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str,
     if not n_pairs or n_pairs * (max(row["n"] for row in rows) + _PAIR_OVERHEAD) > _MOST_COMPARED:
         return None
     benchmark, runs = rows[0]["benchmark"], [row["run_id"] for row in rows]
-    family, tasks = find_benchmark(benchmark), read_scores(store, runs, [benchmark])
-    return {run: ComparisonSide(family, tasks[run, benchmark]) for run in runs if family and (run, benchmark) in tasks}
+    return {run: side for (run, _), side in read_sides(store, runs, [benchmark]).items()}
 
 
 def _place_cautions(

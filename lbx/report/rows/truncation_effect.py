@@ -6,7 +6,7 @@ that both read whole, which truncation does not affect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -16,10 +16,12 @@ from lbx.base.columns import Column
 from lbx.base.number import Number, task_number
 from lbx.benchmarks.base.aggregates import Array, ScoredRows, average
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.report.format.labels import Row
 from lbx.report.pairs import RunScore, find_run, restrict_to_common
 from lbx.report.query import ReportQuery
 from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report
+from lbx.report.rows.comparison import document_notes
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
@@ -38,7 +40,10 @@ from lbx.statistics.estimates import Estimate, Stratum, interval
 WHOLE, CUT, LOST, UNKNOWN = "read whole", "cut", "cut, only reference lost", "unknown"
 LESS = "whole less cut, unpaired"
 BOTH, PAIRED = "read whole by both", "second less first, paired"
-COLUMNS = (*RUN_COLUMNS, "benchmark", "task", "tasks", "prompts", "against", "n", "score", *INTERVAL_COLUMNS, "p")
+COLUMNS = (
+    *RUN_COLUMNS, "benchmark", "task", "tasks", "prompts", "against", "n", "score", *INTERVAL_COLUMNS, "p",
+    "cut_prompts",
+)  # fmt: skip
 
 _PARTS: Mapping[str, Callable[[ScoredRows], Array]] = {
     WHOLE: lambda rows: rows.column("truncated") == 0,
@@ -46,6 +51,8 @@ _PARTS: Mapping[str, Callable[[ScoredRows], Array]] = {
     LOST: lambda rows: rows.column("reference_cut") == 1,
     UNKNOWN: lambda rows: np.isnan(rows.column("truncated")),
 }
+
+_MOST_NAMED = 3
 
 TruncationLine = dict[str, Any]
 
@@ -60,7 +67,9 @@ def table(store: Store, query: ReportQuery) -> Table:
     names, samples = runs_by_id(store), read_scores(store, {*query.runs, first} if first and query.runs else query.runs)
     lines: list[TruncationLine] = []
     for (run, benchmark), tasks in by_benchmark_and_rank(store, samples).items():
-        lines += [names[run] | {"benchmark": benchmark} | line for line in _run_lines(benchmark, tasks)]
+        cut_prompts = sum(int(_PARTS[CUT](rows).sum()) for rows in tasks.values())
+        who = names[run] | {"benchmark": benchmark, "cut_prompts": cut_prompts}
+        lines += [who | line for line in _run_lines(benchmark, tasks)]
     others = dict.fromkeys([*query.runs] or [run for run, _ in samples])
     pairs = [(first, run) for run in others if run != first] if first else combinations(query.runs, 2)
     for run_a, run_b in pairs:
@@ -160,7 +169,31 @@ def _truncation_effect_notes(table: Table) -> list[str]:
         )
     if "second less first, paired" in parts:
         notes.append("Pairs: the run's score minus the other run's, on samples with prompts that neither run cut.")
-    return notes
+    return [*notes, *document_notes(table.dicts())]
+
+
+def _is_informative(row: Row) -> bool:
+    """Whether a row has scores of prompts that were cut, of others of a run with such prompts, or of a pair of runs."""
+    return row["prompts"] != UNKNOWN and (row["cut_prompts"] is None or row["cut_prompts"] > 0)
+
+
+def _omission_notes(rows: Sequence[Row]) -> list[str]:
+    """Name the runs without a cut prompt, and those of which it is unknown, by benchmark."""
+    groups: dict[tuple[bool, str], dict[str, None]] = {}
+    for row in rows:
+        names = groups.setdefault((row["prompts"] == UNKNOWN, row["benchmark"]), {})
+        names[str(row.get("label") or row["model"])] = None
+    return [
+        f"{benchmark}: unknown whether prompts of {_list_names([*names])} were cut."
+        if is_unknown
+        else f"{benchmark}: every prompt of {_list_names([*names])} was read whole, so there is nothing to compare."
+        for (is_unknown, benchmark), names in groups.items()
+    ]
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 TRUNCATION_EFFECT = Report(
@@ -174,13 +207,14 @@ TRUNCATION_EFFECT = Report(
         Column("prompts", "prompts"),
         Column("against", "against", optional=True, rank=4),
         Column("n", "samples", "count"),
-        Column("clusters", "clusters", "count", rank=5),
+        Column("clusters", "documents", "count", rank=5),
         Column("score", "score", "percent", interval=True),
         Column("p", "p", "p", optional=True),
     ),
     notes=_truncation_effect_notes,
     empty="No answer has been scored yet.",
-    is_informative=lambda row: row["prompts"] != "unknown",
+    is_informative=_is_informative,
+    omission_notes=_omission_notes,
     takes=("--baseline",),
     rows=table,
     page=PagePlace("Length", 13, title="Effect of truncation"),

@@ -10,11 +10,14 @@ async function unpack(name, bits) {
 async function unpackAnswers() {
   const names = JSON.parse($("names").textContent), c = {};
   await Promise.all(Object.entries(names.columns).map(async ([name, bits]) => (c[name] = await unpack(name, bits))));
+  let last = 0;
+  c.sample = c.sample.map((step) => (last += step));
   const every = Uint32Array.from(c.run, (_, i) => i), place = new Int32Array(every.length).fill(-1), lower = [];
-  every.filter((i) => c.marks[i] & HAS_TEXT).forEach((i, at) => (place[i] = at));
+  const TEXTS = ["output", "reasoning", "extracted"], texts = c.texts.flatMap(([, , ...ofAnswers]) => ofAnswers);
+  every.filter((i) => c.marks[i] & HAS_TEXT).forEach((i, at) => (place[i] = TEXTS.length * at));
   const task = (i) => names.tasks[c.task[c.sample[i]]], id = (i) => c.id[c.sample[i]];
-  const question = (i) => c.question[c.sample[i]], references = (i) => c.references[c.sample[i]];
-  const text = (i, column) => c[column][place[i]] ?? "";
+  const question = (i) => c.texts[c.sample[i]][0], references = (i) => c.texts[c.sample[i]][1];
+  const text = (i, column) => (place[i] < 0 ? "" : texts[place[i] + TEXTS.indexOf(column)]);
   const output = (i) => (place[i] < 0 ? "(not in this page)" : text(i, "output") || "(empty)");
   const key = (i, run) => (c.sample[i] * 65536 + c.iteration[i]) * 65536 + run;
   const questionName = (i) => `${task(i)}/${encodeURIComponent(id(i))}`;

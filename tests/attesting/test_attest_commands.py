@@ -61,7 +61,7 @@ def test_a_file_is_attested_and_verified(lbx: Lbx, folder: Path) -> None:
     assert "of lbx: " in attested
     assert [line.split()[1] for line in runs] == ["first:", "second:", "umpire:"]
     assert (tables, numbers) == (
-        "  tables     sessions, embeddings: never attested, not checked",
+        "  tables     sessions, embeddings, depth_pairs, depth_parity: never attested, not checked",
         "  numbers    30 numbers computed again from the rows: all equal",
     )
     evidence = json.loads(lbx.ok("verify", "results.duckdb", "--trust", "key.pub", "--json", cwd=folder).stdout)
@@ -316,7 +316,7 @@ def test_verify_computes_the_numbers_again(lbx: Lbx, folder: Path) -> None:
     assert done.returncode == 1
     assert "computed again from the rows: " in done.stdout
     assert "  differs    run_id 'first', benchmark 'longbench'" in done.stdout
-    assert "sessions, embeddings: never attested, not checked" in done.stdout
+    assert "sessions, embeddings, depth_pairs, depth_parity: never attested, not checked" in done.stdout
     attestation_path(folder / "results.duckdb").unlink()
     done = lbx("verify", "results.duckdb", cwd=folder)
     fails(done, 2, "does not exist")

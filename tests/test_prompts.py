@@ -105,8 +105,8 @@ def test_a_cut_that_counts_the_chat_template() -> None:
     """As many tokens as the wrapped prompt has too many, and none of a character that the cut would split."""
     asked = prompt("abcdefghijklmnopqrstuvwxyz", Truncation.DOCUMENT_END_ONCE, limits={400: 40})
     wrapped = prompter(window=400, template="<u>{{ messages[0]['content'] }}</u><a>").request(KEY, asked, Sampling())
-    assert read(wrapped.token_ids).removeprefix("«s»") == "<u>Read: abcdefghijkl Question?</u><a>"
-    assert (wrapped.original_tokens, wrapped.tokens_cut) == (54, 14)
+    assert read(wrapped.token_ids).removeprefix("«s»") == "<u>Read: abcdefghijklm Question?</u><a>"
+    assert (wrapped.original_tokens, wrapped.tokens_cut) == (53, 13)
     split = prompt("ab€€", Truncation.DOCUMENT_END_ONCE, limits={400: len("Read: ab Question?") + 3})
     assert read(prompter(window=400).request(KEY, split, Sampling()).token_ids) == "«s»Read: ab Question?"
 

@@ -16,8 +16,8 @@ import numpy as np
 from lbx.benchmarks.base.data_files import DataRow
 from lbx.benchmarks.base.sources import JsonArray, JsonLines
 from lbx.benchmarks.helmet import draws
-from lbx.benchmarks.helmet.draws import BookCutter, CitedPrompts, DrawnRow
-from lbx.benchmarks.helmet.texts import CUT_MARK, Texts
+from lbx.benchmarks.helmet.draws import BookCutter, CitedPrompts, DrawnRow, DrawSize
+from lbx.benchmarks.helmet.texts import Texts
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
 from tests.golden.case import SHARED
 
@@ -66,34 +66,33 @@ class MadeData:
         with tarfile.open(FOLDER / "inputs.tar.gz") as archive:
             archive.extractall(folder, filter="data")
         texts = Texts(SOURCE)
-        cutter = BookCutter(ChunkTokenizer(llama2 / "tokenizer.json"), texts[CUT_MARK])
+        cutter = BookCutter(ChunkTokenizer(llama2 / "tokenizer.json"), texts)
         return cls(next(folder.glob("*/data")).parent, cutter, texts)
 
     def rows(self, case: Mapping[str, Any]) -> tuple[str, list[DrawnRow]]:
         """Draw the rows of a case of the authors' ``load_data``: (key of the template, rows)."""
-        name, arguments = case["dataset"], {"limit": case["mts"], "seed": case["seed"]}
+        name, size = case["dataset"], DrawSize(0, case["mts"], case["shots"], case["seed"])
         family = name.partition("_")[0]
         if family == "icl":
-            return "icl", list(self._icl_rows(name, **arguments))
+            return "icl", list(self._icl_rows(name, size))
         if family == "ruler":
             task = name.removeprefix("ruler_")
             kind = RULER_KINDS.get(task, task if task in ("vt", "cwe", "fwe") else "niah")
-            return f"ruler_{kind}", list(draws.ruler_rows(self._lines(case["path"]), **arguments))
-        arguments["shots"] = case["shots"]
+            return f"ruler_{kind}", list(draws.ruler_rows(self._lines(case["path"]), size))
         match family:
             case "json":
-                return "json_kv", list(draws.json_kv_rows(self._lines(case["path"]), self.texts, **arguments))
+                return "json_kv", list(draws.json_kv_rows(self._lines(case["path"]), self.texts, size))
             case "kilt" | "msmarco":
                 files = self._lines(case["path"]), self._lines(case["demo"])
                 if family == "msmarco":
-                    return "msmarco", list(draws.msmarco_rows(*files, self.texts, **arguments))
+                    return "msmarco", list(draws.msmarco_rows(*files, self.texts, size))
                 popularity = float(name.rpartition("_")[2]) if "popqa" in name else None
-                return "kilt", list(draws.kilt_rows(*files, self.texts, popularity=popularity, **arguments))
+                return "kilt", list(draws.kilt_rows(*files, self.texts, size, popularity))
             case "alce":
                 prompts = CitedPrompts.parse(DataRow("prompts", json.loads((SOURCE.parent / case["demo"]).read_text())))
-                documents, source = int(name.rpartition("_")[2]), JsonArray(self.root / case["path"], "docs")
-                return "alce", list(draws.alce_rows(source, prompts, documents, **arguments))
-        return self._book_rows(name, arguments)
+                size = size._replace(items=int(name.rpartition("_")[2]))
+                return "alce", list(draws.alce_rows(JsonArray(self.root / case["path"], "docs"), prompts, size))
+        return self._book_rows(name, size)
 
     def _lines(self, path: str) -> JsonLines:
         return JsonLines(self.root / path)
@@ -101,7 +100,7 @@ class MadeData:
     def _hub(self, name: str) -> Any:
         return json.loads((self.root / "hub" / f"{name}.json").read_text("utf-8"))
 
-    def _icl_rows(self, name: str, limit: int, seed: int) -> Iterator[DrawnRow]:
+    def _icl_rows(self, name: str, size: DrawSize) -> Iterator[DrawnRow]:
         dataset, shots = name.removeprefix("icl_").removesuffix("shot_balance").rsplit("_", 1)
         file, label, labels = LABELLED[dataset]
         splits = self._hub(file)
@@ -109,28 +108,28 @@ class MadeData:
         if dataset != "nlu":
             test = draws.labelled_texts(Rows(splits["test"]), label, labels)
         else:
-            train, test = draws.split_training_rows(train, seed)
-        return draws.icl_rows(train, test, self.texts, int(shots), labels, limit=limit, seed=seed)
+            train, test = draws.split_training_rows(train, size.seed)
+        return draws.icl_rows(train, test, self.texts, labels, size._replace(items=int(shots)))
 
-    def _book_rows(self, name: str, arguments: dict[str, Any]) -> tuple[str, list[DrawnRow]]:
-        kind, tokens = "_".join(name.split("_")[:2]), int(name.rpartition("_")[2])
-        rest = self.texts, self.cutter, tokens
+    def _book_rows(self, name: str, size: DrawSize) -> tuple[str, list[DrawnRow]]:
+        kind = "_".join(name.split("_")[:2])
+        rest = self.cutter, size._replace(items=int(name.rpartition("_")[2]))
         if name.startswith("infbench"):
             books = self._hub("infinitebench")
             rows = books["rows"][f"longbook_{kind.removeprefix('infbench_')}_eng"]
             source = Rows([{**row, "context": books["books"][row["context"]]} for row in rows])
-            return kind, list(draws.book_rows(source, kind, *rest, **arguments))
+            return kind, list(draws.book_rows(source, kind, *rest))
         order = global_order()
         if name.startswith("narrativeqa"):
             splits = self._hub("narrativeqa")
             source, train = Rows(splits["test"]), Rows(splits["train"])
-            return "narrativeqa", list(draws.narrativeqa_rows(source, train, *rest, demo_order=order, **arguments))
+            return "narrativeqa", list(draws.narrativeqa_rows(source, train, *rest, order))
         splits = self._hub("multi_lexsum")
         for row in splits["train"]:  # the authors draw demonstrations for these rows, too
             if row["summary/short"] is not None:
                 order("", 1)
         source, train = Rows(splits["validation"]), Rows(splits["train"])
-        return kind, list(draws.multi_lexsum_rows(source, train, *rest, demo_order=order, **arguments))
+        return kind, list(draws.multi_lexsum_rows(source, train, *rest, order))
 
 
 def global_order() -> Callable[[str, int], list[int]]:

@@ -143,7 +143,7 @@ def test_the_decision_joins_scores_and_positions(tmp_path: Path) -> None:
         (50, 100, 1.0, "yes"),  # the same outputs
         (20, 100, 1.0, "no"),
         (49, 100, 5.0, "yes"),
-        (48, 100, 1.0, r"about [\d,]+ more documents needed"),
+        (48, 100, 1.0, r"about [\d,]+ more questions needed"),
     ],
 )
 def test_verdicts(tmp_path: Path, right: int, of: int, margin: float, verdict: str) -> None:

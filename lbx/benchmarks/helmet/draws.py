@@ -34,6 +34,21 @@ _SHORTEST_BOOK, _SHORTEST_STORY = 65536, 131072
 """Tokens of Llama 2, BOS included, of the shortest book or lawsuit, and of a story that is too short."""
 
 
+class DrawSize(NamedTuple):
+    """Size and seed of a draw.
+
+    Attributes:
+        items: number of documents or demonstrations in a prompt, or of Llama 2's tokens of its document.
+        limit: number of questions, texts or rows.
+        shots: number of demonstrations of the answer.
+    """
+
+    items: int = 0
+    limit: int = 100
+    shots: int = 2
+    seed: int = SEED
+
+
 class DrawnRow(NamedTuple):
     """Row of a dataset that is asked.
 
@@ -72,8 +87,8 @@ def _select(source: RowSource, indices: Sequence[int]) -> list[DataRow]:
     return [rows[index] for index in indices]
 
 
-def _shuffle(source: RowSource, limit: int, seed: int) -> list[DataRow]:
-    return _select(source, _order(source.count(), seed)[:limit])
+def _shuffle(source: RowSource, size: DrawSize) -> list[DataRow]:
+    return _select(source, _order(source.count(), size.seed)[: size.limit])
 
 
 def _texts_of(row: DataRow, name: str) -> tuple[str, ...]:
@@ -107,12 +122,10 @@ def _first_rows(rows: Sequence[DataRow], key: str, order: Iterable[int], shots: 
     return list(found.values())
 
 
-def json_kv_rows(
-    source: RowSource, texts: Texts, *, shots: int = 2, limit: int = 100, seed: int = SEED
-) -> Iterator[DrawnRow]:
+def json_kv_rows(source: RowSource, texts: Texts, size: DrawSize) -> Iterator[DrawnRow]:
     """Draw rows of the key-value task. Demonstrations are keys of the same object."""
-    for row in _shuffle(source, limit, seed):
-        pairs = row.get("demos", list)[:shots]
+    for row in _shuffle(source, size):
+        pairs = row.get("demos", list)[: size.shots]
         if not all(
             isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, str) for x in pair) for pair in pairs
         ):
@@ -124,9 +137,9 @@ def json_kv_rows(
         )
 
 
-def ruler_rows(source: RowSource, *, limit: int = 100, seed: int = SEED) -> Iterator[DrawnRow]:
+def ruler_rows(source: RowSource, size: DrawSize) -> Iterator[DrawnRow]:
     """Draw rows of a RULER task, which is a haystack and a question."""
-    indices = _order(source.count(), seed)[:limit]
+    indices = _order(source.count(), size.seed)[: size.limit]
     for index, row in zip(indices, _select(source, indices), strict=True):
         values = row.values
         question = next((str(values[name]) for name in ("query", "question") if values.get(name) is not None), "")
@@ -139,31 +152,24 @@ def ruler_rows(source: RowSource, *, limit: int = 100, seed: int = SEED) -> Iter
 
 
 def kilt_rows(
-    source: RowSource,
-    demo_source: RowSource,
-    texts: Texts,
-    *,
-    shots: int = 2,
-    limit: int = 100,
-    seed: int = SEED,
-    popularity: float | None = None,
+    source: RowSource, demo_source: RowSource, texts: Texts, size: DrawSize, popularity: float | None = None
 ) -> Iterator[DrawnRow]:
     """Draw questions with retrieved passages, each with all depths, in the file's order.
 
     Args:
         popularity: upper bound of log10 of a question's page views. With it, all questions are in one file.
     """
-    key, chosen = draw_questions(source, limit=limit, seed=seed, popularity=popularity)
-    demo_rows = list(_popular(demo_source, popularity)) if shots else []
+    key, chosen = draw_questions(source, size, popularity)
+    demo_rows = list(_popular(demo_source, popularity)) if size.shots else []
     demo_texts: dict[object, str] = {}
     for row in _popular(source, popularity):
         name = row.get(key, object)
         if name not in chosen:
             continue
-        if name not in demo_texts and shots:
+        if name not in demo_texts and size.shots:
             rows = [demo for demo in demo_rows if popularity is None or demo.get(key, object) != name]
             order = _order(len(rows), _hash(str(name)) % _HASH_RANGE)
-            demos = (_kilt_demo(demo, texts) for demo in _first_rows(rows, key, order, shots))
+            demos = (_kilt_demo(demo, texts) for demo in _first_rows(rows, key, order, size.shots))
             demo_texts[name] = "\n\n".join(demos) + "\n\n"
         yield DrawnRow(
             _depth_id(str(name), row),
@@ -175,29 +181,27 @@ def kilt_rows(
         )
 
 
-def draw_questions(
-    source: RowSource, *, limit: int = 100, seed: int = SEED, popularity: float | None = None
-) -> tuple[str, dict[Any, int]]:
+def draw_questions(source: RowSource, size: DrawSize, popularity: float | None) -> tuple[str, dict[Any, int]]:
     """Draw the questions of a file. Returns the field that identifies a question, and {question: number of rows}."""
     rows = _popular(source, popularity)
     first = next(rows, None)
     key = "id" if first and "id" in first.values else "question"
     counts = Counter(row.get(key, object) for row in chain([first] if first else [], rows))
-    return key, _draw(counts, limit, seed, source)
+    return key, _draw(counts, size, source)
 
 
-def draw_queries(source: RowSource, *, limit: int = 100, seed: int = SEED) -> dict[Any, int]:
+def draw_queries(source: RowSource, size: DrawSize) -> dict[Any, int]:
     """Draw the queries of a file: {query's id: number of rows}."""
-    return _draw(Counter(row.get("qid", str) for row in source.rows()), limit, seed, source)
+    return _draw(Counter(row.get("qid", str) for row in source.rows()), size, source)
 
 
-def _draw(counts: Counter[Any], limit: int, seed: int, source: RowSource) -> dict[Any, int]:
+def _draw(counts: Counter[Any], size: DrawSize, source: RowSource) -> dict[Any, int]:
     try:
         names = sorted(counts)
     except TypeError as exc:
         location = next(source.rows()).location
         raise damaged_file_error(location, "the ids of its rows are partly text, partly numbers") from exc
-    chosen = random.Random(seed).sample(names, min(limit, len(names)))  # noqa: S311 - the authors' draw
+    chosen = random.Random(size.seed).sample(names, min(size.limit, len(names)))  # noqa: S311 - the authors' draw
     return {name: counts[name] for name in chosen}
 
 
@@ -224,12 +228,10 @@ def _kilt_demo(row: DataRow, texts: Texts) -> str:
     return texts.fill(places.KILT_DEMO, documents=_passages(row, texts), question=question, answer=answer)
 
 
-def msmarco_rows(
-    source: RowSource, demo_source: RowSource, texts: Texts, *, shots: int = 2, limit: int = 100, seed: int = SEED
-) -> Iterator[DrawnRow]:
+def msmarco_rows(source: RowSource, demo_source: RowSource, texts: Texts, size: DrawSize) -> Iterator[DrawnRow]:
     """Draw queries with passages to rank, each with all depths, in the file's order."""
-    chosen = draw_queries(source, limit=limit, seed=seed)
-    demo_rows = list(demo_source.rows()) if shots else []
+    chosen = draw_queries(source, size)
+    demo_rows = list(demo_source.rows()) if size.shots else []
     removes_all = len(demo_rows) > 2 * sum(chosen.values())
     for row in source.rows():
         name = row.get("qid", str)
@@ -240,7 +242,7 @@ def msmarco_rows(
         excluded = {*chosen} if removes_all else {name}
         rows = [demo for demo in demo_rows if demo.get("qid", str) not in excluded]
         order = _order(len(rows), _hash(name) % _HASH_RANGE)
-        demos = _first_rows(rows, "qid", order, shots)
+        demos = _first_rows(rows, "qid", order, size.shots)
         labels = {part.get("id", str): part.get("label", int) for part in passages}
         yield DrawnRow(
             _depth_id(name, row),
@@ -301,14 +303,12 @@ class CitedPrompts:
         return fill(template, values, PROMPTS)
 
 
-def alce_rows(
-    source: RowSource, prompts: CitedPrompts, documents: int, *, shots: int = 2, limit: int = 100, seed: int = SEED
-) -> Iterator[DrawnRow]:
+def alce_rows(source: RowSource, prompts: CitedPrompts, size: DrawSize) -> Iterator[DrawnRow]:
     """Draw questions with documents to cite. Demonstrations are drawn for every row, in the file's order."""
     count = source.count()
-    generator = random.Random(seed)  # noqa: S311 - the authors' draws
-    drawn = [generator.sample(range(len(prompts.demos)), shots) for _ in range(count)]
-    indices = _order(count, seed)[:limit]
+    generator = random.Random(size.seed)  # noqa: S311 - the authors' draws
+    drawn = [generator.sample(range(len(prompts.demos)), size.shots) for _ in range(count)]
+    indices = _order(count, size.seed)[: size.limit]
     for index, row in zip(indices, _select(source, indices), strict=True):
         demos = "".join(prompts.demo_text(prompts.demos[demo]) + "\n\n\n" for demo in drawn[index])
         if row.values.get("qa_pairs") is not None:
@@ -320,7 +320,7 @@ def alce_rows(
         yield DrawnRow(
             f"{index:04d}",
             f"{index:04d}",
-            prompts.documents(row, documents),
+            prompts.documents(row, size.items),
             row.get("question", str),
             tuple(dict.fromkeys(gold for group in golds for gold in group)),
             {"demo_text": demos, "instruction": prompts.instruction},
@@ -354,25 +354,18 @@ def split_training_rows(
 
 
 def icl_rows(
-    train: Sequence[LabelledText],
-    test: Sequence[LabelledText],
-    texts: Texts,
-    demos: int,
-    labels: int,
-    *,
-    limit: int = 500,
-    seed: int = SEED,
+    train: Sequence[LabelledText], test: Sequence[LabelledText], texts: Texts, labels: int, size: DrawSize
 ) -> Iterator[DrawnRow]:
     """Draw texts to label, each with other balanced demonstrations and other numbers of the labels."""
-    if len(test) > limit:
-        test = _balance([test[index] for index in _order(len(test), seed)], limit, seed)
+    if len(test) > size.limit:
+        test = _balance([test[index] for index in _order(len(test), size.seed)], size.limit, size.seed)
     for index, row in enumerate(test):
-        local_seed = (_hash(row.text) + seed) % _HASH_RANGE
+        local_seed = (_hash(row.text) + size.seed) % _HASH_RANGE
         numbers = list(range(labels))
         random.Random(local_seed).shuffle(numbers)  # noqa: S311 - the authors' draw
         context = "\n\n".join(
             texts.fill(places.ICL_ITEM, text=demo.text, label=str(numbers[demo.label]))
-            for demo in _balance(train, demos, local_seed)
+            for demo in _balance(train, size.items, local_seed)
         )
         yield DrawnRow(f"{index:04d}", f"{index:04d}", context, row.text, (str(numbers[row.label]),))
 
@@ -397,14 +390,11 @@ def _balance(rows: Sequence[LabelledText], count: int, seed: int) -> list[Labell
 
 
 class BookCutter:
-    """Llama 2's tokenizer, by which long documents are selected and cut, the same for every model.
+    """Llama 2's tokenizer, by which long documents are selected and cut, the same for every model."""
 
-    Args:
-        mark: text at the end of a cut document.
-    """
-
-    def __init__(self, tokenizer: ChunkTokenizer, mark: str) -> None:
-        self._tokenizer, self._mark = tokenizer, mark
+    def __init__(self, tokenizer: ChunkTokenizer, texts: Texts) -> None:
+        self.texts = texts
+        self._tokenizer, self._mark = tokenizer, texts[places.CUT_MARK]
         self._counts: dict[str, int] = {}
         self._cuts: dict[tuple[str, int], str] = {}
 
@@ -427,40 +417,34 @@ DrawOrder = Callable[[str, int], Sequence[int]]
 
 
 def narrativeqa_rows(
-    source: RowSource,
-    train: RowSource,
-    texts: Texts,
-    cutter: BookCutter,
-    tokens: int,
-    *,
-    shots: int = 2,
-    limit: int = 100,
-    seed: int = SEED,
-    demo_order: DrawOrder = own_order,
+    source: RowSource, train: RowSource, cutter: BookCutter, size: DrawSize, demo_order: DrawOrder = own_order
 ) -> Iterator[DrawnRow]:
     """Draw questions on stories of more than 131,072 tokens."""
-    train_count = train.count() if shots else 0
+    train_count = train.count() if size.shots else 0
     are_long: dict[int, bool] = {}  # by hash of the story, which many questions share
     stories = []
     for row in source.rows():
         stories.append(_hash(story := _inner(row, "document")))
         if stories[-1] not in are_long:
             are_long[stories[-1]] = cutter.count(story) > _SHORTEST_STORY
-    indices = [index for index in _order(len(stories), seed) if are_long[stories[index]]][:limit]
+    indices = [index for index in _order(len(stories), size.seed) if are_long[stories[index]]]
+    indices = indices[: size.limit]
     drawn = list(zip(indices, _select(source, indices), strict=True))
-    demos = {index: list(demo_order(_inner(row, "question"), train_count)[:shots]) for index, row in drawn}
+    demos = {index: list(demo_order(_inner(row, "question"), train_count)[: size.shots]) for index, row in drawn}
     wanted = {demo for indices in demos.values() for demo in indices}
-    demo_rows = {index: row for index, row in enumerate(train.rows()) if index in wanted} if shots else {}
+    demo_rows = {index: row for index, row in enumerate(train.rows()) if index in wanted} if size.shots else {}
     for index, row in drawn:
         pairs = [(_inner(demo_rows[demo], "question"), _answers(demo_rows[demo])[0]) for demo in demos[index]]
-        demo = texts[places.STORY_START] + "\n\n".join(texts.fill(places.STORY_DEMO, *pair) for pair in pairs)
+        demo = cutter.texts[places.STORY_START] + "\n\n".join(
+            cutter.texts.fill(places.STORY_DEMO, *pair) for pair in pairs
+        )
         yield DrawnRow(
             f"{index:05d}",
             f"{index:05d}",
-            cutter.shorten(_inner(row, "document"), tokens),
+            cutter.shorten(_inner(row, "document"), size.items),
             _inner(row, "question"),
             _answers(row),
-            {"demo": demo + texts[places.STORY_END] if shots else ""},
+            {"demo": demo + cutter.texts[places.STORY_END] if size.shots else ""},
         )
 
 
@@ -476,58 +460,45 @@ def _answers(row: DataRow) -> tuple[str, ...]:
 
 
 def multi_lexsum_rows(
-    source: RowSource,
-    train: RowSource,
-    texts: Texts,
-    cutter: BookCutter,
-    tokens: int,
-    *,
-    shots: int = 2,
-    limit: int = 100,
-    seed: int = SEED,
-    demo_order: DrawOrder = own_order,
+    source: RowSource, train: RowSource, cutter: BookCutter, size: DrawSize, demo_order: DrawOrder = own_order
 ) -> Iterator[DrawnRow]:
     """Draw lawsuits of at least 65,536 tokens with a short summary."""
-    summaries = [text for row in train.rows() if (text := row.values.get("summary/short"))] if shots else []
+    summaries = [text for row in train.rows() if (text := row.values.get("summary/short"))] if size.shots else []
     drawn = []
     for index, row in enumerate(source.rows()):
         if row.values.get("summary/short") is None:
             continue
         name = row.identifier("id") if "id" in row.values else f"{index:05d}"
-        demos = list(demo_order(name, len(summaries))[:shots]) if shots else []
+        demos = list(demo_order(name, len(summaries))[: size.shots]) if size.shots else []
         context = "\n\n".join(_texts_of(row, "sources"))
         if cutter.count(context) < _SHORTEST_BOOK:
             continue
-        parts = [texts.fill(places.LAWSUIT_DEMO, str(summaries[demo])) for demo in demos]
-        demo_text = texts[places.LAWSUIT_START] + "\n\n".join(parts) + texts[places.LAWSUIT_END] if shots else ""
+        parts = [cutter.texts.fill(places.LAWSUIT_DEMO, str(summaries[demo])) for demo in demos]
+        demo_text = (
+            cutter.texts[places.LAWSUIT_START] + "\n\n".join(parts) + cutter.texts[places.LAWSUIT_END]
+            if size.shots
+            else ""
+        )
         references = (row.get("summary/short", str),)
-        drawn.append(DrawnRow(name, name, cutter.shorten(context, tokens), "", references, {"demo": demo_text}))
-    order = _order(len(drawn), seed)[:limit] if len(drawn) > limit else range(len(drawn))
+        drawn.append(DrawnRow(name, name, cutter.shorten(context, size.items), "", references, {"demo": demo_text}))
+    order = _order(len(drawn), size.seed)[: size.limit] if len(drawn) > size.limit else range(len(drawn))
     yield from (drawn[index] for index in order)
 
 
-def book_rows(
-    source: RowSource,
-    kind: str,
-    texts: Texts,
-    cutter: BookCutter,
-    tokens: int,
-    *,
-    shots: int = 2,
-    limit: int = 100,
-    seed: int = SEED,
-) -> Iterator[DrawnRow]:
+def book_rows(source: RowSource, kind: str, cutter: BookCutter, size: DrawSize) -> Iterator[DrawnRow]:
     """Draw questions on InfiniteBench's books, or summaries. Demonstrations are other rows without the book."""
     shared: dict[str, str] = {}
-    rows = [_book_row(row, kind, texts) for row in source.rows()]
+    rows = [_book_row(row, kind, cutter.texts) for row in source.rows()]
     rows = [row._replace(context=shared.setdefault(row.context, row.context)) for row in rows]
     long = [row for row in rows if cutter.count(row.context) >= _SHORTEST_BOOK]
-    for index in _order(len(long), seed)[:limit]:
+    for index in _order(len(long), size.seed)[: size.limit]:
         row = long[index]
         others = [other for other in rows if other.row_id != row.row_id]
-        demos = [_book_demo(others[other], kind, texts) for other in _order(len(others), seed)[:shots]]
-        demo = texts.fill(places.BOOK_DEMOS, "\n\n".join(demos)) if shots else ""
-        yield row._replace(context=cutter.shorten(row.context, tokens), fields={**row.fields, "demo": demo})
+        demos = [
+            _book_demo(others[other], kind, cutter.texts) for other in _order(len(others), size.seed)[: size.shots]
+        ]
+        demo = cutter.texts.fill(places.BOOK_DEMOS, "\n\n".join(demos)) if size.shots else ""
+        yield row._replace(context=cutter.shorten(row.context, size.items), fields={**row.fields, "demo": demo})
 
 
 def _book_row(row: DataRow, kind: str, texts: Texts) -> DrawnRow:

@@ -10,7 +10,7 @@ from lbx.base.errors import NoDataError
 from lbx.benchmarks.base.data_files import DataRow, cached_by_mtime, read_json
 from lbx.benchmarks.base.sources import JsonArray, JsonLines, RowSource, find_parquet
 from lbx.benchmarks.helmet import draws
-from lbx.benchmarks.helmet.draws import BookCutter, CitedPrompts, DrawnRow
+from lbx.benchmarks.helmet.draws import BookCutter, CitedPrompts, DrawnRow, DrawSize
 from lbx.benchmarks.helmet.tasks import (
     DATA,
     FOLDER,
@@ -23,7 +23,7 @@ from lbx.benchmarks.helmet.tasks import (
     dataset_of,
     size_of,
 )
-from lbx.benchmarks.helmet.texts import CUT_MARK, Texts
+from lbx.benchmarks.helmet.texts import Texts
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
 
 _BOOK_FILES = {
@@ -35,38 +35,38 @@ _BOOK_FILES = {
 
 def draw_rows(bundle: Bundle, task: str) -> Iterator[DrawnRow]:
     """Draw the rows of a task. Raises NoDataError for missing files, BundleError for damaged files."""
-    dataset, size, limit = dataset_of(task), size_of(task), dataset_of(task).limit
+    dataset, items = dataset_of(task), size_of(task)
+    size = DrawSize(items, dataset.limit)
     texts = Texts(DATA.official_file(bundle, SCRIPT))
     match dataset.kind:
         case "json_kv":
-            rows = draws.json_kv_rows(_lines(bundle, dataset.file, size), texts, limit=limit)
+            rows = draws.json_kv_rows(_lines(bundle, dataset.file, items), texts, size)
         case "ruler":
-            rows = draws.ruler_rows(_lines(bundle, dataset.file, size), limit=limit)
+            rows = draws.ruler_rows(_lines(bundle, dataset.file, items), size)
         case "kilt" | "msmarco":
-            source, demos = _lines(bundle, dataset.file, size), _lines(bundle, dataset.demo_file)
+            source, demos = _lines(bundle, dataset.file, items), _lines(bundle, dataset.demo_file)
             if dataset.kind == "kilt":
-                rows = draws.kilt_rows(source, demos, texts, limit=limit, popularity=dataset.popularity)
+                rows = draws.kilt_rows(source, demos, texts, size, dataset.popularity)
             else:
-                rows = draws.msmarco_rows(source, demos, texts, limit=limit)
+                rows = draws.msmarco_rows(source, demos, texts, size)
         case "alce":
             path = DATA.official_file(bundle, dataset.demo_file)
             prompts = CitedPrompts.parse(DataRow(str(path), read_json(path)))
-            rows = draws.alce_rows(JsonArray(_path(bundle, dataset.file), "docs"), prompts, size, limit=limit)
+            rows = draws.alce_rows(JsonArray(_path(bundle, dataset.file), "docs"), prompts, size)
         case "icl":
-            rows = draws.icl_rows(*_read_labelled_texts(bundle, dataset), texts, size, dataset.labels, limit=limit)
+            rows = draws.icl_rows(*_read_labelled_texts(bundle, dataset), texts, dataset.labels, size)
         case _:
             rows = _draw_books(bundle, dataset, texts, size)
     return rows
 
 
-def _draw_books(bundle: Bundle, dataset: DatasetSettings, texts: Texts, size: int) -> Iterator[DrawnRow]:
-    limit = dataset.limit
-    cutter = BookCutter(ChunkTokenizer(_book_tokenizer(bundle)), texts[CUT_MARK])
+def _draw_books(bundle: Bundle, dataset: DatasetSettings, texts: Texts, size: DrawSize) -> Iterator[DrawnRow]:
+    cutter = BookCutter(ChunkTokenizer(_book_tokenizer(bundle)), texts)
     source = _book_source(bundle, dataset.kind)
     if dataset.kind in _BOOK_FILES:
-        return draws.book_rows(source, dataset.kind, texts, cutter, size, limit=limit)
+        return draws.book_rows(source, dataset.kind, cutter, size)
     draw = draws.narrativeqa_rows if dataset.kind == "narrativeqa" else draws.multi_lexsum_rows
-    return draw(source, _book_source(bundle, dataset.kind, "train"), texts, cutter, size, limit=limit)
+    return draw(source, _book_source(bundle, dataset.kind, "train"), cutter, size)
 
 
 def count_rows(bundle: Bundle, task: str) -> int:
@@ -95,8 +95,9 @@ def count_rows(bundle: Bundle, task: str) -> int:
 @cached_by_mtime
 def _count_questions(path: Path, kind: str, popularity: float | None) -> int:
     source = JsonLines(path)
-    drawn = draws.draw_queries(source) if kind == "msmarco" else draws.draw_questions(source, popularity=popularity)[1]
-    return sum(drawn.values())
+    if kind == "msmarco":
+        return sum(draws.draw_queries(source, DrawSize()).values())
+    return sum(draws.draw_questions(source, DrawSize(), popularity)[1].values())
 
 
 def _path(bundle: Bundle, file: str, size: int = 0) -> Path:

@@ -18,11 +18,8 @@ SCRIPT = "princeton-nlp/HELMET/data.py"
 PROMPTS = "princeton-nlp/HELMET/prompts"
 FOLDER = "princeton-nlp/HELMET"
 """Name of the snapshot with the folder ``data`` of the authors' archive."""
-INFINITEBENCH, NARRATIVEQA, MULTI_LEXSUM = (
-    "xinrongzhang2022/InfiniteBench",
-    "deepmind/narrativeqa",
-    "allenai/multi_lexsum",
-)
+INFINITEBENCH = "xinrongzhang2022/InfiniteBench"
+NARRATIVEQA, MULTI_LEXSUM = "deepmind/narrativeqa", "allenai/multi_lexsum"
 LLAMA2 = "meta-llama/Llama-2-7b-hf"
 """Repository of the tokenizer by which long documents are cut."""
 DATA = DataSource(

@@ -361,9 +361,7 @@ def stemmed_rouge(prediction: str, references: Sequence[str]) -> StemmedRouge:
 
 
 def _stemmed_scores(prediction: str, reference: str) -> tuple[float, float, float, float]:
-    predicted, expected = (
-        [tokenize(line, _stemmer()) for line in text.split("\n") if line] for text in (prediction, reference)
-    )
+    predicted, expected = (_line_tokens(text, _stemmer()) for text in (prediction, reference))
     words, reference_words = (list(chain.from_iterable(lines)) for lines in (predicted, expected))
     if not words or not reference_words:
         return 0.0, 0.0, 0.0, 0.0
@@ -411,23 +409,9 @@ def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
     return max((_lsum_f(predicted, _line_tokens(reference)) for reference in references), default=0.0)
 
 
-def _line_tokens(text: str) -> list[list[str]]:
-    return [tokenize(line, None) for line in text.split("\n") if line]
+def _line_tokens(text: str, stemmer: Any = None) -> list[list[str]]:
+    return [tokenize(line, stemmer) for line in text.split("\n") if line]
 
 
 def _lsum_f(predicted: Sequence[list[str]], expected: Sequence[list[str]]) -> float:
     return f_measure(_summary_hits(predicted, expected), sum(map(len, predicted)), sum(map(len, expected)))
-
-
-def _summary_hits(predicted: Sequence[list[str]], expected: Sequence[list[str]]) -> int:
-    """Count the words of the lines' common subsequences, united by line of the reference, each as often as in both."""
-    hits = 0
-    remaining = Counter(chain.from_iterable(predicted)) & Counter(chain.from_iterable(expected))
-    for line in expected:
-        sentence = _Sentence(tuple(line))
-        # Arguments are exchanged: the package moves along the prediction where `_backtrace` does along the reference.
-        united = set[int]().union(*(_backtrace(other, sentence)[0] for other in predicted))
-        for at in sorted(united):
-            hits += remaining[line[at]] > 0
-            remaining[line[at]] -= 1
-    return hits

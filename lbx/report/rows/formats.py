@@ -15,7 +15,7 @@ from lbx.base.columns import Column, number_column
 from lbx.report.pairs import RefusedPair
 from lbx.report.query import ReportQuery
 from lbx.report.report import PagePlace, Report
-from lbx.report.rows.comparison import ComparisonRow, cluster_noun, compare_pairs, needed_clusters, round_up, verdict
+from lbx.report.rows.comparison import ComparisonRow, compare_pairs, further_samples, verdict
 from lbx.report.rows.depth_parity import candidate_labels, summarise_by_bin
 from lbx.results import DepthPairRow, Store, Table
 from lbx.results.file.depth import DepthPair, read_depth_pairs
@@ -162,8 +162,8 @@ def _verdict(line: ComparisonRow, margin: float) -> str:
         return "yes"
     if high is not None and high < -margin / 100:
         return "no"
-    more = (needed_clusters(line, margin) or 0) - line.difference.interval.clusters
-    return f"about {round_up(more):,} more {cluster_noun(line)}s needed" if more > 0 else f"undecided: {text}"
+    further = further_samples(line, margin)
+    return f"about {further} needed" if further and further.samples > 0 else f"undecided: {text}"
 
 
 def _refusal_columns(pair: RefusedPair) -> dict[str, Any]:

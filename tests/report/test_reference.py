@@ -239,5 +239,5 @@ def test_they_are_in_the_wheel(tmp_path: Path) -> None:
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(wheel).namelist()
     files = [*(ROOT / "lbx/benchmarks/published").iterdir()]
-    assert len(files) == 9
+    assert len(files) == 10
     assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)

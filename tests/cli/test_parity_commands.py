@@ -86,3 +86,23 @@ def test_what_depth_refuses(lbx: Lbx, demo: Path, bundle: Path, tmp_path: Path) 
     fails(lbx(*depth, "--text", tmp_path / "short.txt"), 2, "less than half of the first bin of 1,024")
     fails(lbx("parity", demo, demo, "--text", tmp_path / "short.txt"), 2, "Pass --depth, too")
     fails(lbx("parity", demo, demo, demo), 2, "two models at a time")
+
+
+def test_formats_join_runs_and_positions(lbx: Lbx, demo: Path, demo_gguf: Path, bundle: Path, tmp_path: Path) -> None:
+    coarse = tmp_path / "coarse.toml"
+    options = 'cache_type_k = "q8_0"\ncache_type_v = "q8_0"\nflash_attention = true\n'
+    coarse.write_text(f'name = "coarse"\nbackend = "llamacpp"\n[weights]\npath = "{demo_gguf}"\n[options]\n{options}')
+    text, results = tmp_path / "text.txt", tmp_path / "r.duckdb"
+    text.write_text("The grey harbour has seven bridges, and each has a name. " * 60)
+    lbx.ok("parity", demo, coarse, "--depth", "--text", text, "-o", results)
+    assert "not run" in lbx.ok("report", results, "formats").stdout
+    for model in (demo, coarse):
+        lbx.ok("run", "-b", bundle, "-m", model, "-t", "needle/single_en", "-n", 4, "-o", results, "--no-plan")
+    reference, candidate = json.loads(lbx.ok("report", results, "formats", "-f", "json").stdout)
+    assert (reference["model"], candidate["model"]) == ("demo", "coarse")
+    assert (candidate["benchmark"], candidate["n"]) == ("needle", 4)
+    assert candidate["reference_run"].startswith("demo-llamacpp-") and candidate["run"].startswith("coarse-llamacpp-")
+    assert candidate["verdict"] and candidate["verdict"] != "not run"
+    assert candidate["memory_bytes"] < reference["memory_bytes"]
+    flips = json.loads(lbx.ok("report", results, "flips", "-f", "json").stdout)
+    assert sum(row["n"] for row in flips) == 4

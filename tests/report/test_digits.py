@@ -169,7 +169,7 @@ def test_every_cell_has_its_digits(shown: dict[str, list[Sheet]]) -> None:
                     if column.kind == "text" or column.name in TEXTS:
                         continue
                     assert not EXPONENT.search(text), where
-                    if column.kind == "quantity":
+                    if column.kind in ("quantity", "ratio"):
                         continue
                     more = [number for number in WHOLE_OR_MORE.findall(text) if not SMALL.fullmatch(number)]
                     assert not more, f"more than two decimals: {where}"

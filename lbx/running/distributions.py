@@ -145,16 +145,17 @@ class Distributions(NamedTuple):
         scratch = np.empty(vocabulary, np.float32)
         for index, (row, (ids, steps)) in enumerate(zip(logits, self._split_by_position(), strict=True)):
             top[index], normalisers[index], _ = _exponentials(row, scratch)
-            own, mass = _log_probs(steps), (steps / _STEPS) ** 2
-            ratios = own - _find_log_probs(row, ids, normalisers[index])
+            roots = steps.astype(np.float64) / _STEPS
+            ratios = 2 * np.log(roots) - _find_log_probs(row, ids, normalisers[index])
             is_certain = steps >= _CERTAIN_STEPS
-            # The stored masses are rounded. Their sum is known, and is put right.
-            known = float(mass[is_certain] @ (ratios[is_certain] - 1)) + 1 - self.rest_mass[index]
+            # The stored masses are rounded. Their sum is known, and is put right. Sums, because products of long
+            # vectors (@) wait for BLAS's threads, ten times as long, and round by their number.
+            known = (roots[is_certain] ** 2 * (ratios[is_certain] - 1)).sum() + 1 - self.rest_mass[index]
             others = ratios[~is_certain]
             divergence[index] = max(0.0, known + self.rest_mass[index] * (others.mean() if len(others) else 0.0))
         for index, whole in zip(self.audit_indices, self.whole_log_probs, strict=True):
             other = _find_log_probs(logits[index], np.arange(len(whole)), normalisers[index])
-            error[index] = abs(divergence[index] - np.exp(whole.astype(np.float64)) @ (whole - other))
+            error[index] = abs(divergence[index] - (np.exp(whole.astype(np.float64)) * (whole - other)).sum())
         return PositionParity(
             divergence,
             top == self.top,
@@ -208,10 +209,6 @@ def _exponentials(row: Logits, scratch: NDArray[np.float32]) -> tuple[int, float
     return top, float(row[top]) + math.log(total), total
 
 
-def _log_probs(steps: NDArray[np.uint16]) -> NDArray[np.float64]:
-    return np.asarray(2 * np.log(steps / _STEPS))
-
-
 def _find_log_probs(row: Logits, ids: NDArray[np.int64], normaliser: float) -> NDArray[np.float64]:
     """Log probabilities of tokens. Another model's vocabulary may be padded to another size."""
     if len(ids) and ids[-1] >= len(row):
@@ -236,4 +233,4 @@ def _divergence_of_groups(reference: NDArray[np.float64], candidate: NDArray[np.
     reference, candidate = (np.append(probs, max(_LEAST_MASS, 1 - probs.sum())) for probs in (reference, candidate))
     is_known = reference > 0
     ratios = np.log(reference[is_known] / np.maximum(candidate[is_known], _LEAST_MASS))
-    return max(0.0, float(reference[is_known] @ ratios))
+    return max(0.0, float((reference[is_known] * ratios).sum()))

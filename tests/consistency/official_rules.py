@@ -42,7 +42,7 @@ class Number:
     def sure(self, benchmark: str) -> dict[str, Any]:
         if not self.parts:  # RULER's effective length is no mean of scores
             return dict.fromkeys(("low", "high", "se", "df", "clusters", "within", "method", "cluster_by"))
-        by = "question" if benchmark in ("lveval", "ruler") else "document"
+        by = "question" if benchmark in ("lveval", "helmet", "ruler") else "document"
         return sureness(self.parts) | {"cluster_by": by if self.clustered else "sample"}
 
 

@@ -223,6 +223,8 @@ FOUND = {
             "mine": (("mine", "t"), ("mine", "u")),
             "means of means": (("leval", "gov_report_summ"),),
             "RULER": SETS["RULER, some"],
+            "HELMET": SETS["HELMET, some"],
+            "HELMET, judged tasks": SETS["HELMET, judged"],
             "LongBench Pro": (("longbench_pro", "t3.1"), ("longbench_pro", "t4.1")),
         }.items()
     },

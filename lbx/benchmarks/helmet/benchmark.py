@@ -100,7 +100,7 @@ class Helmet(Benchmark):
         return [Score(metric, values[metric], extracted) for metric in dataset.metrics]
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """Cluster of a sample: the question, which recurs at several depths, or the book."""
+        """Cluster of a sample: the question, which recurs at several depths, or the document, such as a book."""
         question = sample.meta.get("question_id")
         return f"{split_task(sample.task)[0]}/{question}" if question else document
 

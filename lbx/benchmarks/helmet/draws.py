@@ -53,18 +53,18 @@ class DrawnRow(NamedTuple):
     """Row of a dataset that is asked.
 
     Attributes:
-        question_id: shared by rows with the same question.
         fields: values of the template's other fields.
         meta: data for the score.
+        question_id: shared by rows with the same question on other documents, or "" if rows share documents instead.
     """
 
     row_id: str
-    question_id: str
     context: str
     question: str
     references: tuple[str, ...]
     fields: Mapping[str, str] = {}
     meta: Mapping[str, Any] = {}
+    question_id: str = ""
 
 
 def _order(count: int, seed: int) -> list[int]:
@@ -132,9 +132,8 @@ def json_kv_rows(source: RowSource, texts: Texts, size: DrawSize) -> Iterator[Dr
             raise damaged_file_error(row.location, "the field 'demos' must be a list of pairs of texts")
         demos = "".join(texts.fill(places.JSON_KV_DEMO, key=key, value=f" {value}") + "\n\n" for key, value in pairs)
         key = row.get("question", str)
-        yield DrawnRow(
-            _depth_id(key, row), key, row.get("context", str), key, (row.get("answer", str),), {"demos": demos}
-        )
+        answers = (row.get("answer", str),)
+        yield DrawnRow(_depth_id(key, row), row.get("context", str), key, answers, {"demos": demos}, {}, key)
 
 
 def ruler_rows(source: RowSource, size: DrawSize) -> Iterator[DrawnRow]:
@@ -148,7 +147,7 @@ def ruler_rows(source: RowSource, size: DrawSize) -> Iterator[DrawnRow]:
         }
         fields["example"] = f"{values['example']}\n\n" if values.get("example") else ""
         answers = _texts_of(row, "answer" if "answer" in values else "outputs")
-        yield DrawnRow(f"{index:04d}", f"{index:04d}", row.get("context", str), question, answers, fields)
+        yield DrawnRow(f"{index:04d}", row.get("context", str), question, answers, fields)
 
 
 def kilt_rows(
@@ -173,11 +172,11 @@ def kilt_rows(
             demo_texts[name] = "\n\n".join(demos) + "\n\n"
         yield DrawnRow(
             _depth_id(str(name), row),
-            str(name),
             _passages(row, texts),
             row.get("question", str),
             _texts_of(row, "answers"),
             {"demos": demo_texts.get(name, "")},
+            question_id=str(name),
         )
 
 
@@ -246,12 +245,12 @@ def msmarco_rows(source: RowSource, demo_source: RowSource, texts: Texts, size: 
         labels = {part.get("id", str): part.get("label", int) for part in passages}
         yield DrawnRow(
             _depth_id(name, row),
-            name,
             _ranking_passages(passages, passage, texts),
             row.get("query", str),
             (_ranking(passages),),
             {"demos": "".join(_ranked_demo(demo, passage, texts) for demo in demos)},
             {"labels": {name: label for name, label in labels.items() if label > 0}},
+            name,
         )
 
 
@@ -319,7 +318,6 @@ def alce_rows(source: RowSource, prompts: CitedPrompts, size: DrawSize) -> Itera
             ]
         yield DrawnRow(
             f"{index:04d}",
-            f"{index:04d}",
             prompts.documents(row, size.items),
             row.get("question", str),
             tuple(dict.fromkeys(gold for group in golds for gold in group)),
@@ -367,7 +365,7 @@ def icl_rows(
             texts.fill(places.ICL_ITEM, text=demo.text, label=str(numbers[demo.label]))
             for demo in _balance(train, size.items, local_seed)
         )
-        yield DrawnRow(f"{index:04d}", f"{index:04d}", context, row.text, (str(numbers[row.label]),))
+        yield DrawnRow(f"{index:04d}", context, row.text, (str(numbers[row.label]),))
 
 
 def _balance(rows: Sequence[LabelledText], count: int, seed: int) -> list[LabelledText]:
@@ -440,7 +438,6 @@ def narrativeqa_rows(
         )
         yield DrawnRow(
             f"{index:05d}",
-            f"{index:05d}",
             cutter.shorten(_inner(row, "document"), size.items),
             _inner(row, "question"),
             _answers(row),
@@ -480,7 +477,7 @@ def multi_lexsum_rows(
             else ""
         )
         references = (row.get("summary/short", str),)
-        drawn.append(DrawnRow(name, name, cutter.shorten(context, size.items), "", references, {"demo": demo_text}))
+        drawn.append(DrawnRow(name, cutter.shorten(context, size.items), "", references, {"demo": demo_text}))
     order = _order(len(drawn), size.seed)[: size.limit] if len(drawn) > size.limit else range(len(drawn))
     yield from (drawn[index] for index in order)
 
@@ -511,7 +508,7 @@ def _book_row(row: DataRow, kind: str, texts: Texts) -> DrawnRow:
         letter = chr(ord("A") + options.index(answers[0]))
         fields["options"] = texts.fill(places.OPTIONS, *options)
         answers = (letter, f"{letter}. {answers[0]}")
-    return DrawnRow(name, name, row.get("context", str), row.get("input", str), answers, fields)
+    return DrawnRow(name, row.get("context", str), row.get("input", str), answers, fields)
 
 
 def _book_demo(row: DrawnRow, kind: str, texts: Texts) -> str:

@@ -87,8 +87,7 @@ DATA = DataSource("bundle/infinitebench.toml", (REPO,), licences="scripts MIT", 
 TEMPLATES = "OpenBMB/InfiniteBench/src/prompt.py"
 RULES = "OpenBMB/InfiniteBench/src/eval_utils.py"
 _SET, _BUDGETS, _PREFIX = "yarn_mistral_templates", "DATA_NAME_TO_MAX_NEW_TOKENS", "prefix"
-_PLACE = "\0target_number\0"
-"""Mark of the searched number in the source of math_find's first line."""
+_PLACE = "\0target_number\0"  # the searched number in the source of math_find's first line
 _CALL = re.compile(r"func_[0-9]+\(-?[0-9]+\)")
 _TARGET = re.compile("The .+ of")
 _ID = re.compile("([0-9]{4,})-[0-9a-f]{8}")
@@ -279,15 +278,15 @@ class InfiniteBench(Benchmark):
 
 
 def _score(task: str, metric: str, output: str, references: tuple[str, ...]) -> Score:
-    first, error, extracted = references[0], None, None
+    first, value, error, extracted = references[0], 0.0, None, None
     match task:
         case "passkey" | "number_string":
             extracted = infinitebench.first_number(output)
-            value = float(extracted == first)
+            value = extracted == first
         case "kv_retrieval":
-            value = float(infinitebench.contains_word(output, first))
+            value = infinitebench.contains_word(output, first)
         case "longdialogue_qa_eng":
-            value = float(infinitebench.contains_word(output.upper(), first))
+            value = infinitebench.contains_word(output.upper(), first)
         case "longbook_sum_eng":
             value = rouge.rouge_lsum(output, references)
         case "longbook_qa_eng":
@@ -295,20 +294,19 @@ def _score(task: str, metric: str, output: str, references: tuple[str, ...]) -> 
         case "longbook_qa_chn":
             value = f1.qa_f1_characters(output, references)
         case "longbook_choice_eng":
-            choice = infinitebench.choose(output, *references)
-            value, extracted = float(choice.is_right), choice.text
+            value, extracted = infinitebench.choose(output, *references)
         case "code_debug":
-            value = float(infinitebench.names_function(output, *references))
+            value = infinitebench.names_function(output, *references)
         case "code_run":
             found = infinitebench.last_integer(output)
-            value, extracted = float(found == int(first)), "" if found is None else str(found)
+            value, extracted = found == int(first), "" if found is None else str(found)
         case "math_calc":
             labels = [int(text) for text in references]
             value, error = infinitebench.leading_values(output, labels, skipped=int(metric == "after_first"))
         case _:
             label = json.loads(first)
             value, error = infinitebench.equals_first_number(output, label)
-    return Score(metric, value, extracted, error)
+    return Score(metric, float(value), extracted, error)
 
 
 def _data(bundle: Bundle, task: str) -> Path | None:

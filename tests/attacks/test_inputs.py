@@ -51,6 +51,7 @@ INPUTS: dict[str, Callable[[Path], Command]] = {
     "import longbench_v2 x.jsonl": lambda x: ("import", "longbench_v2", x, *IMPORT),
     "import longbench_pro x.jsonl": lambda x: ("import", "longbench_pro", x, *IMPORT),
     "import lveval hotpotwikiqa_mixup_16k.jsonl": lambda x: ("import", "lveval", x, *IMPORT),
+    "import babilong qa1_0k.csv": lambda x: ("import", "babilong", x, *IMPORT),
     "import leval x.pred.jsonl": lambda x: ("import", "leval", x, *IMPORT),
     "import leval_judge x.pred.judge.jsonl": lambda x: ("import", "leval_judge", x, *IMPORT[:2]),
     "import leval_ratings x.json": lambda x: ("import", "leval_ratings", x, "-o", "r.duckdb"),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 _NUMBER = re.compile("[0-9]+")
 _FLOAT = re.compile(r"\d+\.\d+|\d+")
@@ -42,25 +41,19 @@ def last_integer(prediction: str) -> int | None:
         return None
 
 
-class MathScore(NamedTuple):
-    """Score in 0..1, and the error at which the official script stops, or None."""
-
-    score: float
-    error: str | None = None
+MathScore = tuple[float, str | None]
+"""Score in 0..1, and the error at which the official script stops, such as "3.5" for a whole number, or None."""
 
 
 def equals_first_number(prediction: str, label: float) -> MathScore:
-    """Compare the first number of a prediction with a label, as an integer with an integer.
-
-    The official script stops at "3.5" for an integer.
-    """
+    """Compare the first number of a prediction with a label, as an integer with an integer."""
     match = _FLOAT.search(prediction)
     if match is None:
-        return MathScore(0.0)
+        return 0.0, None
     try:
-        return MathScore(float(type(label)(match[0]) == label))
+        return float(type(label)(match[0]) == label), None
     except ValueError as exc:
-        return MathScore(0.0, f"ValueError: {exc}")
+        return 0.0, f"ValueError: {exc}"
 
 
 def leading_values(prediction: str, labels: Sequence[int], skipped: int = 0) -> MathScore:
@@ -72,12 +65,12 @@ def leading_values(prediction: str, labels: Sequence[int], skipped: int = 0) -> 
     try:
         numbers = [int(text) for text in _NUMBER.findall(prediction)][skipped:]
     except ValueError as exc:  # thousands of digits
-        return MathScore(0.0, f"ValueError: {exc}")
+        return 0.0, f"ValueError: {exc}"
     pairs = zip(labels, numbers, strict=False)
     right = next(
         (count for count, (label, number) in enumerate(pairs) if label != number), min(len(labels), len(numbers))
     )
-    return MathScore(right / len(labels))
+    return right / len(labels), None
 
 
 def names_function(prediction: str, name: str, letter: str) -> bool:
@@ -89,28 +82,22 @@ def names_function(prediction: str, name: str, letter: str) -> bool:
     return bool(stated) and str(stated).startswith((letter, name))
 
 
-class Choice(NamedTuple):
-    """Whether a choice is right, and the text that was read, or "" without a choice."""
-
-    is_right: bool
-    text: str = ""
-
-
-def choose(prediction: str, option: str, letter: str) -> Choice:
+def choose(prediction: str, option: str, letter: str) -> tuple[bool, str]:
     """Read a choice: the first character, the whole text, the text after a phrase, or the first word in "ABCD".
 
     A first character A, B, C or D counts alone, also in "About" or "Dear". A word such as "AB" ends the search.
+    Returns whether the choice is right, and the text that was read, or "" without a choice.
     """
     labels, text = (option, letter), prediction.strip()
     if text[:1] and text[0] in "ABCD":
-        return Choice(text[0] in labels, text[0])
+        return text[0] in labels, text[0]
     if text in labels:
-        return Choice(is_right=bool(text), text=text)
+        return bool(text), text
     text = _SPACES.sub(" ", _blank(text, _SIGNS))
     if (stated := _stated(text, _CHOICE_PHRASES)) is not None:
-        return Choice(bool(stated) and stated.startswith(labels), stated)
+        return bool(stated) and stated.startswith(labels), stated
     word = next((word for word in text.split() if word in "ABCD"), "")
-    return Choice(word in labels and bool(word), word)
+    return word in labels and bool(word), word
 
 
 def _blank(text: str, signs: Iterable[str]) -> str:

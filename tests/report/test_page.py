@@ -227,7 +227,7 @@ def test_answers_that_repeat_their_reference_take_little_room(tmp_path: Path) ->
         with duckdb.connect(str(path)) as connection:
             connection.execute("UPDATE generations SET output = md5(sample_id) || md5(sample_id || 'again')")
             connection.execute(
-                f"UPDATE samples SET \"references\" = [{reference}] FROM generations AS g "
+                f'UPDATE samples SET "references" = [{reference}] FROM generations AS g '
                 "WHERE g.sample_id = samples.sample_id"
             )
         with Store(path, read_only=True) as store:

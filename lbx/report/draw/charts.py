@@ -105,7 +105,7 @@ FEWEST_ANSWERS = 10
 """Number of answers below which a point is not joined to others by a line."""
 _MARKS, _WHISKERS = ("mark", "mark open"), ("whisker", "whisker dash2")
 MOST_BANDS = 2
-"""Maximum number of lines in a chart whose bands are always visible."""
+"""Maximum number of lines in a chart with bands that are always visible."""
 _WHISKER_GAP, _WHISKER_ROOM = 5.0, 0.6
 """Distance between intervals of neighbouring lines at a tick, px, and share of the tick's room for all of them."""
 _ROW_GAP = 6.0

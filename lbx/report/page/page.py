@@ -55,7 +55,7 @@ _USES_OF_A_NAME = 6
 """Number of times that the page contains the name of a run: choice of runs, filters and data of answers."""
 _LEAST_FOR_ANSWERS = 500_000
 _SIZES = ((400, True), (100, True), (25, True), (25, False))
-"""Pairs (maximum number of rows of a table, whether sections show figures), of which the first that fits is used."""
+"""Pairs (maximum number of rows of a table, whether sections show figures). The page uses the first that fits."""
 _GROUPS = {
     "": ("scores", "answers"),
     "Scores": (),
@@ -73,7 +73,7 @@ _SCRIPTS = (
     "dom", "diff", "state", "folds", "tables", "take", "charts", "runs", "columns", "answers", "answer", "sides",
     "links", "pairs", "keys", "start",
 )  # fmt: skip
-"""Files of ``script/`` in the order in which they form the page's script."""
+"""Files of ``script/`` in the order of the page's script."""
 _INDENT = re.compile(r"^ *(?://.*\n)?", re.MULTILINE)
 
 

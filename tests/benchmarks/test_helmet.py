@@ -186,7 +186,7 @@ def test_a_bundle_without_the_data(make_bundle: MakeBundle, tmp_path: Path) -> N
     ):
         with pytest.raises(NoDataError, match=f"does not contain {what}") as caught:
             list(HELMET.samples(bundle, task))
-        assert caught.value.command == "lbx bundle bundle/helmet.toml bundle/helmet_hub.toml"
+        assert caught.value.command == "lbx bundle bundle/helmet.toml bundle/helmet_hub.toml bundle/infinitebench.toml"
 
 
 def test_books_are_cut_by_the_tokenizer_in_the_bundle(make_bundle: MakeBundle, tmp_path: Path) -> None:

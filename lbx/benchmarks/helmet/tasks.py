@@ -35,7 +35,7 @@ DATA = DataSource(
         MULTI_LEXSUM,
     ),
     required_file=SCRIPT,
-    more_recipes=("bundle/helmet_hub.toml",),
+    more_recipes=("bundle/helmet_hub.toml", "bundle/infinitebench.toml"),
 )
 
 LENGTHS = {"8k": 8192, "16k": 16384, "32k": 32768, "64k": 65536, "128k": 131072}

@@ -22,6 +22,7 @@ from tests.ruler_sources import make_bundle, tokenizer_folder
 
 # Test processes share the cores: threads that spin while they wait would take them from one another.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.pop("COLUMNS", None)  # workers of pytest-xdist set it, and tables in a pipe follow it
 
 profiles.settings.load_profile("quick")  # type: ignore[attr-defined]  # pytest's --hypothesis-profile comes later, and wins
 

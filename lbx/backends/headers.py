@@ -327,12 +327,12 @@ def _read_once(read: Callable[[Path], T], path: Path) -> T:
     state = path.stat()
     if time.time() - state.st_mtime < _SETTLED_S:
         return read(path)
-    part: T = _remembered(read, path, state.st_ino, state.st_size, state.st_mtime_ns)
+    part: T = _cache_content(read, path, state.st_ino, state.st_size, state.st_mtime_ns)
     return part
 
 
 @lru_cache(maxsize=8)
-def _remembered(read: Callable[[Path], T], path: Path, *_state: int) -> T:
+def _cache_content(read: Callable[[Path], T], path: Path, *_state: int) -> T:
     return read(path)
 
 

@@ -2,24 +2,24 @@
 
 Source: https://github.com/booydar/babilong/tree/7a6efee29f5cac03c3c410e6799c80fd2ffe3610 (Apache-2.0):
 scripts/run_model_on_babilong.py, babilong/prompts.py, metrics.py and collect_results.py. Prompts are literals in
-prompts.py, which the bundle contains and which is never run. The data has no length field: a task is a question type at
+prompts.py, which the bundle contains and which is never run. The data contains no length: a task is a question type at
 a length, a file of RMT-team/babilong (100 rows, JSON), or of RMT-team/babilong-1k-samples (up to 1,000, parquet):
 
     {"input": "... Mary moved to the garden. ...", "question": "Where is Mary? ", "target": "garden"}
 
-The leaderboard asks qa1 to qa5, up to 32k with the second dataset, and from 64k on with the first. Its prompt has three
-parts before text and question: instruction, examples and post-prompt. Each can be left out.
+The leaderboard asks qa1 to qa5, up to 32k with the second dataset, and from 64k on with the first. The prompt consists
+of instruction, examples, post-prompt, text and question. Each of the first three can be left out.
 
 The tables show question types by length, with the leaderboard's mean of qa1 to qa5, and published scores.
 
 The prediction files of a model are CSV files in one folder, named after task and prompt, as run_model_on_babilong.py
-writes and collect_results.py reads them, each beside a JSON file with prompt and settings:
+writes and collect_results.py reads them, each with a JSON file of prompt and settings:
 
     qa1_32k_instruction_yes_examples_yes_post_prompt_yes_chat_template_no.csv
     ,target,output,question
     0,garden,The most recent location of Mary is garden.,Where is Mary?
 
-The number of a row is a sample's id. A file answers the bundle's samples only if it has the same questions.
+The number of a row is a sample's id. A file answers the bundle's samples only if the questions are equal.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ PUBLISHED = PublishedScoreFormat(
 )
 
 
-def _part(name: str, numbers: Mapping[str, NumberKey], mean: NumberKey) -> BoardPart:
+def _board_part(name: str, numbers: Mapping[str, NumberKey], mean: NumberKey) -> BoardPart:
     return BoardPart({**numbers, "mean": mean}, texts={"questions": name})
 
 
@@ -134,9 +134,9 @@ BOARDS = Boards(
             "BABILong: accuracy by question type and length (percent)",
             (MODE, *(number_column(name, name, across=True) for name in LENGTHS), number_column("mean", "mean")),
             [
-                _part(_ALL, _LENGTH_MEANS, _OVERALL),
+                _board_part(_ALL, _LENGTH_MEANS, _OVERALL),
                 *(
-                    _part(kind, {length: task_number(f"{kind}_{length}") for length in LENGTHS}, mean)
+                    _board_part(kind, {length: task_number(f"{kind}_{length}") for length in LENGTHS}, mean)
                     for kind, mean in _KIND_MEANS.items()
                 ),
             ],
@@ -315,7 +315,7 @@ def _official_prompt(path: Path, kind: str) -> tuple[str, dict[str, str]]:
 
 
 def _data(bundle: Bundle, task: str) -> RowSource | None:
-    """Find the rows of a task in either dataset. Raises BundleError if they are in both."""
+    """Find the rows of a task in either dataset. Raises BundleError if both contain the task."""
     kind, length = split_task(task)
     sources: dict[str, RowSource] = {}
     for repo in REPOS:

@@ -6,8 +6,8 @@ which the bundle contains and which are never run. A line of longbook_choice_eng
 
     {"id": 0, "context": "...", "input": "Which among ...?", "answer": ["..."], "options": ["...", "...", "...", "..."]}
 
-The prompts are those of the open models (YaRN-Mistral, Yi, ChatGLM3); GPT-4, Claude 2 and Kimi-Chat have others.
-Decoding is greedy, within the budgets, as in eval_yarn_mistral.py. Yi's published answers were sampled without them.
+The prompts are for the open models (YaRN-Mistral, Yi, ChatGLM3). GPT-4, Claude 2 and Kimi-Chat were asked with others.
+Decoding is greedy, within the budgets, as in eval_yarn_mistral.py. Yi's published answers were sampled without budgets.
 
 The table shows the tasks, as in the README, and the paper's mean.
 
@@ -16,8 +16,8 @@ compute_scores.py reads them:
 
     {"id": 0, "prediction": "A. ...", "ground_truth": ["...", "A"]}
 
-Older files have "pred" and "label", or questions in another order. A sample's id is the row's number and a hash of the
-answers, so that questions of two files are the same only if their answers are.
+Older files contain "pred" and "label", or questions in another order. A sample's id is the row's number and a hash of
+the answers, so that questions of two files are equal only if the answers are equal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from lbx.options.asking import PLAIN, Mode
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRules:
+class InfiniteBenchTask:
     """Rules of a task.
 
     Attributes:
@@ -63,19 +63,19 @@ class TaskRules:
     has_evidence: bool = False
 
 
-TASKS: Mapping[str, TaskRules] = {
-    "passkey": TaskRules("Retrieve.PassKey", has_evidence=True),
-    "number_string": TaskRules("Retrieve.Number", has_evidence=True),
-    "kv_retrieval": TaskRules("Retrieve.KV", has_evidence=True),
-    "longbook_sum_eng": TaskRules("En.Sum", ("rouge_lsum",)),
-    "longbook_qa_eng": TaskRules("En.QA", ("f1",)),
-    "longbook_choice_eng": TaskRules("En.MC", kind="option"),
-    "longdialogue_qa_eng": TaskRules("En.Dia"),
-    "longbook_qa_chn": TaskRules("Zh.QA", ("f1",), language="zh"),
-    "code_debug": TaskRules("Code.Debug", kind="option"),
-    "code_run": TaskRules("Code.Run", kind="integer"),
-    "math_calc": TaskRules("Math.Calc", ("accuracy", "after_first"), kind="integer"),
-    "math_find": TaskRules("Math.Find", kind="number"),
+TASKS: Mapping[str, InfiniteBenchTask] = {
+    "passkey": InfiniteBenchTask("Retrieve.PassKey", has_evidence=True),
+    "number_string": InfiniteBenchTask("Retrieve.Number", has_evidence=True),
+    "kv_retrieval": InfiniteBenchTask("Retrieve.KV", has_evidence=True),
+    "longbook_sum_eng": InfiniteBenchTask("En.Sum", ("rouge_lsum",)),
+    "longbook_qa_eng": InfiniteBenchTask("En.QA", ("f1",)),
+    "longbook_choice_eng": InfiniteBenchTask("En.MC", kind="option"),
+    "longdialogue_qa_eng": InfiniteBenchTask("En.Dia"),
+    "longbook_qa_chn": InfiniteBenchTask("Zh.QA", ("f1",), language="zh"),
+    "code_debug": InfiniteBenchTask("Code.Debug", kind="option"),
+    "code_run": InfiniteBenchTask("Code.Run", kind="integer"),
+    "math_calc": InfiniteBenchTask("Math.Calc", ("accuracy", "after_first"), kind="integer"),
+    "math_find": InfiniteBenchTask("Math.Find", kind="number"),
 }
 LETTERS = "ABCD"
 _KINDS: Mapping[str, tuple[type, ...]] = {"text": (str,), "option": (str,), "integer": (int,), "number": (int, float)}
@@ -245,7 +245,7 @@ class InfiniteBench(Benchmark):
         return value
 
     def _first_line(self, bundle: Bundle, question: str) -> str:
-        """First line of math_find, which asks for what the question says between "The" and "of", in lower case."""
+        """First line of math_find, with the words of the question between "The" and "of" in lower case."""
         path = self.data.official_file(bundle, RULES)
         lines = [text for text in assigned_texts(read_text(path), str(path), _PREFIX) if _PLACE in text]
         target = _TARGET.search(question)
@@ -302,7 +302,7 @@ def _score(task: str, metric: str, output: str, references: tuple[str, ...]) -> 
             value, extracted = found == int(first), "" if found is None else str(found)
         case "math_calc":
             labels = [int(text) for text in references]
-            value, error = infinitebench.leading_values(output, labels, skipped=int(metric == "after_first"))
+            value, error = infinitebench.leading_values(output, labels, offset=int(metric == "after_first"))
         case _:
             label = json.loads(first)
             value, error = infinitebench.equals_first_number(output, label)

@@ -51,7 +51,7 @@ class ReportOptions:
 
     results: Annotated[
         Path | None,
-        RESULTS.with_help("The results file; not needed for published scores (reference)."),
+        RESULTS.with_help("The results file; the report reference needs none."),
     ] = None
     view: Annotated[
         str | None,

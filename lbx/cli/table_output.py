@@ -62,10 +62,10 @@ def show_sheets(
         write_answer((f"{line.text}\n" for line in table_lines), output)
         return
     has_shades = screen.color_system in ("256", "truecolor")
-    write_answer((f"{_styled(line, has_shades=has_shades)}\n" for line in table_lines), None)
+    write_answer((f"{_style_line(line, has_shades=has_shades)}\n" for line in table_lines), None)
 
 
-def _styled(line: OutputLine, *, has_shades: bool) -> str:
+def _style_line(line: OutputLine, *, has_shades: bool) -> str:
     if line.role == "shaded":
         return _SHADED_CELL.sub(_shade, line.text) if has_shades else line.text
     return typer.style(line.text, **_STYLES.get(line.role, {}))

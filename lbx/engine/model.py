@@ -348,7 +348,7 @@ class TopLogProbs:
     """Log probabilities of the likeliest tokens after each token of a text.
 
     Attributes:
-        ids: tokens at each position, each once, with the text's next token among them; -1 where there are fewer.
+        ids: tokens at each position, each once, with the text's next token among them; -1 for missing ones.
         log_probs: their log probabilities, negative infinity where ``ids`` is -1.
         top: likeliest token, or -1 after the text's last token.
         next_log_probs: log probability of the text's next token, or NaN after the last one.
@@ -362,7 +362,7 @@ class TopLogProbs:
     def __len__(self) -> int:
         return len(self.top)
 
-    def part(self, start: int, stop: int) -> TopLogProbs:
+    def slice(self, start: int, stop: int) -> TopLogProbs:
         """Log probabilities after ``tokens[start:stop]``."""
         return TopLogProbs(*(getattr(self, name)[start:stop] for name in self.__slots__))
 

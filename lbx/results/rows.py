@@ -99,9 +99,8 @@ class RunRow(TableRow):
 class DepthPairRow(TableRow):
     """Row of ``depth_pairs``: a candidate that is compared with a reference by position in texts.
 
-    ``comparison_id`` is that of the reference and the texts, ``texts`` their number. ``settings`` and
-    ``reference_settings`` are the settings of the backend, with the names that they have in ``runs``. ``bundle_digest``
-    is "" for text files.
+    ``comparison_id`` identifies the reference and the texts. ``texts`` is the number of texts. ``settings`` and
+    ``reference_settings`` are settings of the backends, named as in ``runs``. ``bundle_digest`` is "" for text files.
     """
 
     pair_id: str
@@ -137,7 +136,7 @@ class DepthRow(TableRow):
         kl_p99, kl_max: 99th percentile and maximum of the divergence.
         same_top: share of positions with the same likeliest token.
         log_prob, reference_log_prob: mean log probability that each model gives the text's next token, in nats.
-        seconds, reference_seconds: time in which each model read these positions.
+        seconds, reference_seconds: time of each model for these positions.
         audited_positions: number of positions with a second divergence, from whole distributions.
         kl_error, kl_error_max: mean and largest error of the divergence there, in nats, or None without such positions.
         text_sha256: hash of the text's token ids.

@@ -1,10 +1,10 @@
 """Difference of models' next-token distributions by position in long texts (``lbx parity --depth``).
 
-Only one model is in memory at a time. The reference model reads every text, and its distributions are kept on disk,
+Only one model is in memory at a time. The reference model reads every text, and the distributions are stored on disk,
 compressed (``lbx.running.distributions``). Each candidate then reads the same token ids.
 
 With a results file, the rows of a text are committed as soon as a candidate has read it, and each text's distributions
-are a file that is complete or missing. The same call after a kill therefore reads only what is missing.
+are a file that is complete or missing. The same call after a kill therefore reads only the missing texts.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def compare_by_depth(
 
     Args:
         folder: folder for the reference's distributions, which are removed at the end. After a failure they stay.
-        store: results file that gets each text's rows at once, and whose texts are not read again.
+        store: results file that gets the rows of each text at once. Texts in the file are not read again.
         bundle_digest: digest of the texts' bundle, or "" for text files.
         chunk: number of tokens of a pass; 0: the reference chooses (``text_chunk``).
 
@@ -233,7 +233,7 @@ def _has_comparison(store: Store, comparison: _TextComparison) -> bool:
 def _keep_distributions(
     reference: Backend, readings: Sequence[_TokenText], chunk: int, progress: DepthProgress
 ) -> None:
-    """Write the reference's distributions of texts: those of each pass, then the seconds of the passes."""
+    """Write the reference's distributions of texts, pass by pass, then the seconds of the passes."""
     total, done = sum(len(reading.tokens) for reading in readings), 0
     for reading in readings:
         seconds = []
@@ -336,7 +336,7 @@ def _read_candidate(
     found = backend.text_top_log_probs(tokens)
     token_s = (time.monotonic() - clock) / len(tokens)
     for start in range(0, len(tokens), chunk):
-        part = found.part(start, start + chunk)
+        part = found.slice(start, start + chunk)
         yield start, part, token_s * len(part)
 
 

@@ -1,4 +1,4 @@
-"""Compressed distributions of the next token at successive positions of a text, and a candidate's difference from them.
+"""Compressed distributions of the next token at successive positions, and comparison of a candidate with them.
 
 Of each position a sample of the vocabulary is stored: every token with a probability of at least ``CERTAIN``, and every
 other token with a chance of its probability divided by ``CERTAIN``. The stored tokens' log ratios, weighted by their
@@ -16,8 +16,8 @@ of a mean over positions is far smaller):
     5e-6                   2,269          1.2e-4          1.5e-5              6.0e-6
     1e-5                   1,613          2.1e-4          2.4e-5              1.1e-5
 
-A token takes three bytes: the low byte of its id, whose other bytes follow from the number of tokens in each block of
-256 ids, and the root of its probability in 16 bits. The error of a probability is then in proportion to its root, so
+A token takes three bytes: the low byte of the id (the other bytes follow from the number of tokens in each block of
+256 ids) and the root of its probability in 16 bits. The error of a probability is then in proportion to its root, so
 that the sum of all such errors is about 1e-5 whatever the distribution. Of every ``AUDIT_STEP``-th position the whole
 distribution is stored, which measures the error.
 """
@@ -58,7 +58,7 @@ class PositionParity(NamedTuple):
         divergence: Kullback-Leibler divergence of the candidate from the reference, in nats.
         same_top: whether the likeliest token is the same.
         candidate, reference: log probability of the text's next token, or NaN after the last one.
-        error: error of the divergence, or NaN at a position whose whole distribution was not stored.
+        error: error of the divergence, or NaN at a position without a stored whole distribution.
     """
 
     divergence: NDArray[np.float64]
@@ -192,12 +192,12 @@ class Distributions(NamedTuple):
 
 @cache
 def _chances(vocabulary: int) -> NDArray[np.float32]:
-    """Random numbers from 0 to 1, twice in a row, so that any ``vocabulary`` successive ones are all of them."""
+    """Random numbers from 0 to 1, repeated once: any ``vocabulary`` successive numbers include each number."""
     return np.tile(np.random.default_rng(0).random(vocabulary, np.float32), 2)
 
 
 def _exponentials(row: Logits, scratch: NDArray[np.float32]) -> tuple[int, float, np.float32]:
-    """Fill ``scratch`` with the exponentials of a row of logits, the largest of them 1.
+    """Fill ``scratch`` with the exponentials of a row of logits, scaled to a maximum of 1.
 
     Returns:
         The likeliest token, the logarithm of the sum of the logits' exponentials, and the sum of ``scratch``.

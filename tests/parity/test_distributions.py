@@ -162,6 +162,6 @@ def test_of_a_server_all_other_tokens_count_as_one(logits: np.ndarray) -> None:
     assert got.candidate[:-1] == pytest.approx(log_probs(other)[:-1, 7])
     assert np.isnan(got.candidate[-1])
     assert np.nanmax(got.error) < 1e-4
-    part = stored.compare(top.part(0, 256), TOKENS, 0)
-    assert len(top.part(100, 300)) == 156
+    part = stored.compare(top.slice(0, 256), TOKENS, 0)
+    assert len(top.slice(100, 300)) == 156
     assert np.array_equal(part.divergence, got.divergence)

@@ -51,7 +51,7 @@ def read_top_log_probs(server: Server, facts: ServerFacts, tokens: Sequence[int]
 
 
 def _to_top_log_probs(entries: Sequence[Any], tokens: Sequence[int]) -> TopLogProbs:
-    """Convert vLLM's list: for each token, ``{id: {"logprob": ..., "rank": ...}}`` of what could stand there.
+    """Convert vLLM's list: ``{id: {"logprob": ..., "rank": ...}}`` of the likeliest tokens at each position.
 
     Raises:
         AttributeError, KeyError, TypeError, ValueError: the list is not of this form.

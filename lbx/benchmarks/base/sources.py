@@ -174,7 +174,7 @@ def find_in_folder(
 
 
 def find_parquet(folder: Path, config: str, split: str = "") -> RowSource | None:
-    """Find the parquet shards of a configuration's split, by default of its only split, or None.
+    """Find the parquet shards of a configuration's split, by default of the only split, or None.
 
     The hub's branch ``refs/convert/parquet`` has CONFIG/SPLIT/0000.parquet. A dataset that was pushed to it as parquet
     has CONFIG/SPLIT-00000-of-00001.parquet, in a folder "data" for the configuration "default".

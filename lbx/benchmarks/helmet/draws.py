@@ -1,4 +1,4 @@
-"""HELMET's draws: which rows are asked, in which order, with which demonstrations and labels.
+"""HELMET's draws: choice and order of rows, demonstrations and labels.
 
 Source: the load_* functions of data.py. ``Dataset.shuffle(seed)`` of the library ``datasets`` is numpy's
 ``default_rng(seed).permutation``, and ``random.seed(42)`` precedes each dataset. Demonstrations of a question are drawn

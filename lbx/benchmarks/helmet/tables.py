@@ -66,7 +66,7 @@ def missing_parts(entry: BoardEntry) -> list[str]:
 
 
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
-    """Name what the averages of a run lack. Published averages are complete."""
+    """Name the missing parts of the averages of a run. Published averages are complete."""
     if entry.run_id is None or not (missing := missing_parts(entry)):
         return entry
     note = f"averages without {', '.join(missing)}"

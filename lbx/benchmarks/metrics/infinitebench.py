@@ -2,7 +2,7 @@ r"""InfiniteBench's metrics of short answers: numbers, words, names of functions
 
 Source: get_score_one_* of
 https://github.com/OpenBMB/InfiniteBench/blob/88b3daa6989da2fbe0077170d7a3c84c25d5ae58/src/compute_scores.py
-(not of its eval_utils.py, which has older ones). Questions are scored by F1 (``f1``), summaries by ROUGE-Lsum
+(not of eval_utils.py, whose functions are older). Questions are scored by F1 (``f1``), summaries by ROUGE-Lsum
 (``rouge``).
 
 Numbers are runs of the digits 0 to 9; in math_find ``\d`` also finds other digits. Words are separated by spaces and
@@ -34,7 +34,7 @@ def contains_word(prediction: str, word: str) -> bool:
 
 
 def last_integer(prediction: str) -> int | None:
-    """Last word of a prediction as an integer, as Python reads it ("-4", "1_000"), or None for another word."""
+    """Last word of a prediction as an integer in Python's notation ("-4", "1_000"), or None for another word."""
     try:
         return int(_blank(prediction, ("\n", ".", "`", "'", '"', ":")).split()[-1])
     except (IndexError, ValueError):
@@ -56,14 +56,14 @@ def equals_first_number(prediction: str, label: float) -> MathScore:
         return 0.0, f"ValueError: {exc}"
 
 
-def leading_values(prediction: str, labels: Sequence[int], skipped: int = 0) -> MathScore:
+def leading_values(prediction: str, labels: Sequence[int], offset: int = 0) -> MathScore:
     """Share of the labels before the first label that differs from the number at the same index.
 
     Args:
-        skipped: numbers at the prediction's beginning that do not count: 1 for GPT-4, which repeats the first operand.
+        offset: number of first numbers to skip: 1 for GPT-4, which repeats the first operand.
     """
     try:
-        numbers = [int(text) for text in _NUMBER.findall(prediction)][skipped:]
+        numbers = [int(text) for text in _NUMBER.findall(prediction)][offset:]
     except ValueError as exc:  # thousands of digits
         return 0.0, f"ValueError: {exc}"
     pairs = zip(labels, numbers, strict=False)
@@ -78,7 +78,7 @@ def names_function(prediction: str, name: str, letter: str) -> bool:
     text = prediction.strip()
     if text[:2] in (f"{letter}.", f"{letter}:"):
         return True
-    stated = _stated(_SPACES.sub(" ", _blank(text, _CODE_SIGNS)), _CODE_PHRASES)
+    stated = _stated_answer(_SPACES.sub(" ", _blank(text, _CODE_SIGNS)), _CODE_PHRASES)
     return bool(stated) and str(stated).startswith((letter, name))
 
 
@@ -94,7 +94,7 @@ def choose(prediction: str, option: str, letter: str) -> tuple[bool, str]:
     if text in labels:
         return bool(text), text
     text = _SPACES.sub(" ", _blank(text, _SIGNS))
-    if (stated := _stated(text, _CHOICE_PHRASES)) is not None:
+    if (stated := _stated_answer(text, _CHOICE_PHRASES)) is not None:
         return bool(stated) and stated.startswith(labels), stated
     word = next((word for word in text.split() if word in "ABCD"), "")
     return word in labels and bool(word), word
@@ -106,7 +106,7 @@ def _blank(text: str, signs: Iterable[str]) -> str:
     return text
 
 
-def _stated(text: str, phrases: Sequence[str]) -> str | None:
+def _stated_answer(text: str, phrases: Sequence[str]) -> str | None:
     """Text after the first of the phrases that occurs anywhere and one more character, or None without a phrase."""
     for phrase in phrases:
         if (at := text.find(phrase)) >= 0:

@@ -3,9 +3,9 @@
 Source: preprocess_output and compare_answers of
 https://github.com/booydar/babilong/blob/7a6efee29f5cac03c3c410e6799c80fd2ffe3610/babilong/metrics.py
 
-Only the first sentence counts, and nothing from "<context>" or "<example>" on, where a model writes its own prompt.
-Texts are compared in lower case. A label counts wherever its letters are: "no" in "nothing". Labels in the question do
-not count. (The official cut at "Question" has no effect, because the text is in lower case by then.)
+Only the first sentence counts, up to "<context>" or "<example>", with which a model begins another prompt. Texts are
+compared in lower case. A label counts as a substring: "no" in "nothing". Labels in the question do not count. (The
+official cut at "Question" never applies, because the text is in lower case by then.)
 """
 
 from __future__ import annotations

@@ -404,7 +404,7 @@ def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
-    """Compute F of ROUGE-Lsum, which compares texts by lines. It is 0 without references, or without tokens."""
+    """Compute F of ROUGE-Lsum, which compares texts by lines. The score is 0 without references or tokens."""
     predicted = _line_tokens(prediction)
     return max((_lsum_f(predicted, _line_tokens(reference)) for reference in references), default=0.0)
 
@@ -413,5 +413,5 @@ def _line_tokens(text: str, stemmer: Any = None) -> list[list[str]]:
     return [tokenize(line, stemmer) for line in text.split("\n") if line]
 
 
-def _lsum_f(predicted: Sequence[list[str]], expected: Sequence[list[str]]) -> float:
-    return f_measure(_summary_hits(predicted, expected), sum(map(len, predicted)), sum(map(len, expected)))
+def _lsum_f(lines: Sequence[list[str]], reference_lines: Sequence[list[str]]) -> float:
+    return f_measure(_summary_hits(lines, reference_lines), sum(map(len, lines)), sum(map(len, reference_lines)))

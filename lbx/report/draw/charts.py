@@ -224,7 +224,7 @@ def curve(
 
 
 def _shifts(lines: Sequence[Series], room: float) -> list[float]:
-    """Distances of lines from their ticks, so that intervals of few answers stand side by side. Bands need none.
+    """Distances of lines from the ticks, so that intervals of few answers do not overlap. Bands need no distance.
 
     Args:
         room: Width for each tick.

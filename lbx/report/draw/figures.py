@@ -199,7 +199,7 @@ def _draw_text(text: str) -> bytes:
 
 
 def missing_letters(drawing: str) -> str:
-    """Letters of a drawing that no installed font has. A PNG file shows boxes there. Of each script a few are tried."""
+    """Letters of a drawing that no installed font contains. PNG files show boxes there. A few per script are tried."""
     texts = re.sub(r"<style.*?</style>|<[^>]*>", "", drawing, flags=re.DOTALL)
     letters = {letter for letter in texts if ord(letter) > _LATIN}
     tried = sorted({ord(letter) // _TRIED_OF: letter for letter in sorted(letters)}.values())[:_MOST_TRIED]

@@ -60,7 +60,7 @@ def depth_table(pairs: Iterable[DepthPair]) -> Table:
 
 
 def candidate_labels(pairs: Iterable[DepthPair]) -> dict[str, str]:
-    """Make unique labels of candidates: {pair: model and, if needed, the settings in which it differs}."""
+    """Make unique labels of candidates: {pair: model, with differing settings if names repeat}."""
     return labels(
         {
             "run_id": row.pair_id,

@@ -177,7 +177,7 @@ def _published_lines(model: PublishedModel, keep: float, at_least: float | None)
 
 
 class LengthGrid(NamedTuple):
-    """Answers of a run to the tasks of a benchmark that have samples at all of these lengths.
+    """Answers of a run to the tasks of a benchmark with samples at all of these lengths.
 
     Attributes:
         tasks: Names of the tasks, without their lengths.
@@ -202,7 +202,7 @@ class LengthGrid(NamedTuple):
 
 
 def length_grids(benchmark: str, tasks: RowsByTask) -> Iterator[LengthGrid]:
-    """Yield the grid of each unit of length. A grid has no tasks if all tasks have other lengths, or only one."""
+    """Yield the grid of each unit of length. A grid without tasks means that no tasks share two lengths."""
     family = find_benchmark(benchmark)
     by_name = {_task_name(family, task): task for task in reversed(list(tasks))}
     for unit, binned in _by_length(family, tasks).items():

@@ -20,7 +20,7 @@ _RIGHT = 0.5
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report: one for each pair of runs, benchmark and depth.
 
-    It includes every benchmark whose samples state the depth of the evidence in ``meta`` (``depth``, 0 to 1).
+    It includes every benchmark with samples that state the depth of the evidence in ``meta`` (``depth``, 0 to 1).
     """
     sql = "SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL"
     benchmarks = [benchmark for (benchmark,) in store.query(sql).rows]

@@ -1,8 +1,8 @@
-"""The report ``formats``: whether a format of a model may be used in place of its reference.
+"""The report ``formats``: whether a format of a model may be used in place of the reference.
 
-Each row joins the difference by position (``depth_parity``) with the difference of scores, if the file has one run of
-the reference and one of the candidate. Runs belong to a model by the settings of its backend, which contain the digest
-of the weights.
+Each row joins the difference by position (``depth_parity``) with the difference of scores, if the file contains one run
+of the reference and one of the candidate. Runs belong to a model by the settings of the backend, which contain the
+digest of the weights.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def formats_table(pairs: Iterable[DepthPair], scores: Mapping[str, Iterable[Mapping[str, Any]]]) -> Table:
-    """Build the rows of the report: for each candidate, one for each benchmark of ``scores``, or one.
+    """Build the rows of the report: a row for each candidate and benchmark of ``scores``.
 
     Args:
         scores: {pair: columns about scores}.

@@ -2,8 +2,8 @@
 
 The score of a benchmark at a length is the average that its authors use, over the answers of that length. As in the
 report ``effective_context``, it covers only tasks with samples at every compared length, so that lengths differ in the
-length only. The area is the mean score from 8k to the longest length over the logarithm of the length (trapezoidal
-rule), on the lengths that all runs of the benchmark have.
+length only. The area is the mean score from 8k to the longest length over the logarithm of the length (trapezoids), on
+the lengths common to all runs of the benchmark.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _average(benchmark: str, tasks: Mapping[str, ScoredRows]) -> Number | None:
 
 
 def _rows(curve: _Curve, lengths: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each length. ``lengths`` are those of the area."""
+    """Yield a row for each length. The area covers ``lengths``."""
     family = find_benchmark(curve.benchmark)
     line: dict[str, Any] = {
         "benchmark": curve.benchmark,

@@ -178,7 +178,7 @@ def _is_informative(row: Row) -> bool:
 
 
 def _omission_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the runs without a cut prompt, and those of which it is unknown, by benchmark."""
+    """Name the runs without cut prompts, and the runs of unknown prompts, by benchmark."""
     groups: dict[tuple[bool, str], dict[str, None]] = {}
     for row in rows:
         names = groups.setdefault((row["prompts"] == UNKNOWN, row["benchmark"]), {})

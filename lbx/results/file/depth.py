@@ -14,14 +14,14 @@ _JSON = ("settings", "hardware", "reference_settings", "reference_hardware")
 
 
 class DepthPair(NamedTuple):
-    """Candidate in a comparison, with the rows of its texts so far."""
+    """Candidate in a comparison, with the rows of the texts read so far."""
 
     row: DepthPairRow
     bins: Sequence[DepthRow]
 
 
 def read_depth_pairs(store: Store) -> list[DepthPair]:
-    """Read all comparisons by position, in the order of their beginning."""
+    """Read all comparisons by position, the earliest first."""
     bins: dict[str, list[DepthRow]] = {}
     for row in store.query("SELECT * FROM depth_parity ORDER BY pair_id, text, start").dicts():
         bins.setdefault(row["pair_id"], []).append(DepthRow(**row))
@@ -35,7 +35,7 @@ def _pair(row: dict[str, Any]) -> DepthPairRow:
 
 
 def begin_depth_pair(store: Store, row: DepthPairRow) -> list[DepthRow]:
-    """Store a candidate, or find it, and return the rows of its texts so far. Raises StoreError."""
+    """Store a new candidate, and return the rows of the texts that a known candidate has read. Raises StoreError."""
     with store.transaction() as connection:
         insert(connection, "depth_pairs", [row], replace=False)
     found = store.query("SELECT * FROM depth_parity WHERE pair_id = ? ORDER BY text, start", [row.pair_id])
@@ -43,6 +43,6 @@ def begin_depth_pair(store: Store, row: DepthPairRow) -> list[DepthRow]:
 
 
 def write_depth_rows(store: Store, rows: Sequence[DepthRow]) -> None:
-    """Commit the rows of a text. Raises StoreError if the file cannot be written. It then has none of them."""
+    """Commit the rows of a text, all or none. Raises StoreError if the file cannot be written."""
     with store.transaction() as connection:
         insert(connection, "depth_parity", rows)

@@ -65,7 +65,7 @@ def test_two_cache_types_by_depth(lbx: Lbx, demo: Path, demo_gguf: Path, bundle:
     text = tmp_path / "text.txt"
     text.write_text("The grey harbour has seven bridges, and each has a name. " * 90)
     done = lbx.ok("parity", demo, demo, coarse, "--depth", "--text", text)
-    for words in ("memory", "KV q8_0", "KL, mean", "same top token %", "perplexity ratio", "coarse"):
+    for words in ("memory", "F32, KV q8_0", "KL, mean", "same top token %", "perplexity ratio", "coarse"):
         assert words in done.stdout
     assert "Positions in fewer than 6 texts have no interval." in done.stdout
     told = json.loads(lbx("parity", demo, demo, coarse, "--depth", "--text", text, "--json").stdout)

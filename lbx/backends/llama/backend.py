@@ -169,7 +169,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         settings=settings,
         hardware=hardware
         | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
-        | ({"stored_as": title} if title else {})
+        | {"stored_as": title or next(iter(tensor_types(weights) or [""]))}
         | penalty,
         declared_context=declared_tokens,
         default_sampling=_default_sampling(llama_cpp, model),

@@ -36,6 +36,8 @@ DATA = DataSource(
     ),
     required_file=SCRIPT,
     more_recipes=("bundle/helmet_hub.toml", "bundle/infinitebench.toml"),
+    licences="scripts MIT",
+    real_rows="no",
 )
 
 LENGTHS = {"8k": 8192, "16k": 16384, "32k": 32768, "64k": 65536, "128k": 131072}

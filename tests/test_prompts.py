@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,6 +110,29 @@ def test_a_cut_that_counts_the_chat_template() -> None:
     assert (wrapped.original_tokens, wrapped.tokens_cut) == (53, 13)
     split = prompt("ab€€", Truncation.DOCUMENT_END_ONCE, limits={400: len("Read: ab Question?") + 3})
     assert read(prompter(window=400).request(KEY, split, Sampling()).token_ids) == "«s»Read: ab Question?"
+
+
+class NormalisingTokenizer(ByteTokenizer):
+    """Normalises texts before it encodes them, as tokenizers of Qwen do."""
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        return super().encode(unicodedata.normalize("NFC", text), special=special)
+
+
+def test_a_cut_at_the_end_keeps_the_beginning_of_a_normalised_document() -> None:
+    document = "Cafe\u0301 " + "x" * 100
+    asked = prompt(document, Truncation.DOCUMENT_END_ONCE, limits={400: 80})
+    short = Prompter(NormalisingTokenizer(None), context_window=400, template=None).request(KEY, asked, Sampling())
+    kept = read(short.token_ids).removeprefix("«s»Read: ").removesuffix(" Question?")
+    assert kept == "Café " + "x" * (80 - len("Read:  Question?") - 1 - len("Café ".encode()))
+
+
+@pytest.mark.parametrize("limit", [20, 21])
+def test_middle_even_keeps_as_much_of_each_end(limit: int) -> None:
+    text = "Read: " + "0123456789" * 20 + " Question?"
+    asked = prompt("0123456789" * 20, Truncation.MIDDLE_EVEN)
+    request = prompter(max_prompt_tokens=limit).request(KEY, asked, Sampling())
+    assert read(request.token_ids) == "«s»" + text[: limit // 2 - 1] + text[-(limit // 2) :]
 
 
 def test_question_alone_too_long_is_refused() -> None:

@@ -145,8 +145,8 @@ class Truncation(StrEnum):
     """Method of shortening a prompt that exceeds its limit. Limits are in tokens, not characters.
 
     MIDDLE: keep int(limit/2) tokens of each end of the whole prompt (LongBench v1, LV-Eval).
-    MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro, InfiniteBench). An odd limit keeps one
-        more at the end.
+    MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
+    MIDDLE_EVEN: keep limit//2 tokens of each end (InfiniteBench: an odd limit keeps one token less).
     DOCUMENT_MIDDLE, DOCUMENT_END: cut the middle or the end of the document, never the question (custom benchmarks).
     DOCUMENT_END_ONCE: cut as many tokens off the document's end as the whole prompt has too many, chat template
         included. Only the window limits the result again (HELMET).
@@ -158,6 +158,7 @@ class Truncation(StrEnum):
 
     MIDDLE = "middle"
     MIDDLE_FLOOR = "middle_floor"
+    MIDDLE_EVEN = "middle_even"
     DOCUMENT_MIDDLE = "document_middle"
     DOCUMENT_END = "document_end"
     DOCUMENT_END_ONCE = "document_end_once"

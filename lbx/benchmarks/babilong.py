@@ -25,6 +25,7 @@ The number of a row is a sample's id. A file answers the bundle's samples only i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,7 @@ PARTS = ("instruction", "examples", "post_prompt")
 
 METRIC = "accuracy"
 _ALL = "all"
+_LONGEST_NUMBER = 10
 _NEW_TOKENS = 20
 _DIGITS = 12
 """Decimals of official numbers. The script rounds only numbers that are displayed."""
@@ -182,10 +184,13 @@ class BabilongFormat(PredictionFormat):
         return file.with_suffix(".json")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        return [
-            self.make_prediction(line, number, _sample(task, number, *map(line.text, ("question", "target"))), "output")
-            for number, line in enumerate(lines)
-        ]
+        predictions = []
+        for at, line in enumerate(lines):
+            name = line.optional_text("")
+            number = int(name) if name.isdecimal() and len(name) < _LONGEST_NUMBER else at
+            sample = _sample(task, number, *map(line.text, ("question", "target")))
+            predictions.append(self.make_prediction(line, at, sample, "output"))
+        return predictions
 
     def match_key(self, sample: Sample) -> object:
         """Match key of a sample: number in the file, question and target. Few question texts are unique."""
@@ -196,12 +201,20 @@ class BabilongFormat(PredictionFormat):
     ) -> tuple[list[object], list[object]]:
         """Match keys, equal only if the file asks the bundle's questions: the two datasets share a few by chance."""
         keys, rows = super().match_keys(samples, predictions)
-        return keys, rows if rows == keys[: len(rows)] else [None for _ in rows]
+        return keys, rows if {*rows} <= {*keys} else [None for _ in rows]
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
         """Folder of the model, and the prompt's description in file names."""
-        parts = {**{part: settings.get(part, True) for part in PARTS}, "chat_template": settings.get("chat", True)}
+        template = settings.get("backend.chat") or {}
+        is_bare = "template_sha256" in template and template["template_sha256"] is None
+        has_template = settings.get("chat", True) and not is_bare
+        parts = {**{part: settings.get(part, True) for part in PARTS}, "chat_template": has_template}
         return "/".join((file_part(model), *(f"{name}_{'yes' if has else 'no'}" for name, has in parts.items())))
+
+    def settings_of(self, names: Sequence[str]) -> dict[str, Any]:
+        flags = dict(re.findall(r"_(instruction|examples|post_prompt|chat_template)_(yes|no)", names[0]))
+        settings = {part: False for part in PARTS if flags.get(part) == "no"}
+        return settings | ({"chat": False} if flags.get("chat_template") == "no" else {})
 
     def file_name(self, model: str, task: str) -> str:
         folder, *parts = model.split("/")

@@ -231,7 +231,7 @@ class InfiniteBench(Benchmark):
             document=document,
             after=after,
             max_new_tokens=self._official(bundle, RULES, _BUDGETS, task, int),
-            truncation=Truncation.MIDDLE_FLOOR,
+            truncation=Truncation.MIDDLE_EVEN,
             source=TEMPLATES,
         )
 

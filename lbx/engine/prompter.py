@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from lbx.engine.wrapping import ChatPrompt, Tokenizer, Wrapper
 __all__ = ["ChatTemplate", "Prompter", "ReadPrompt", "Tokenizer"]
 
 _MAX_CUTS = 8
+_LONGEST_CHARACTER = 4  # replacement characters of a character whose last bytes are cut off
 _WORDS_A_CUT = 250
 _IDS: dict[int, int] = {}
 """One shared object per token id: waiting prompts take 8 bytes per token instead of 36 with a tokenizer's own ints."""
@@ -250,7 +251,7 @@ class Prompter:
             raise EmptyPromptError(
                 f"Truncation would remove the whole prompt ({len(ids)} tokens): {reason}.", fix=remedy
             )
-        if prompt.truncation in (Truncation.MIDDLE, Truncation.MIDDLE_FLOOR):
+        if prompt.truncation in (Truncation.MIDDLE, Truncation.MIDDLE_FLOOR, Truncation.MIDDLE_EVEN):
             return self._cut_middle(ids, limit.tokens, prompt.truncation)
         return self._cut_document(prompt, limit, budget, total)
 
@@ -273,7 +274,7 @@ class Prompter:
         half = int(limit / 2)
         decodes_separately = rule is Truncation.MIDDLE
         # Slices count from the front: ids[-0:] would be the whole prompt if a limit of 1 leaves no token for the end.
-        end = len(ids) - (half if decodes_separately else limit - half)
+        end = len(ids) - (limit - half if rule is Truncation.MIDDLE_FLOOR else half)
         start = decode(ids[:half])
         text = start + decode(ids[end:]) if decodes_separately else decode([*ids[:half], *ids[end:]])
         return _CutText(text, len(ids), removed_tokens=end - half, cut_at=len(start))
@@ -295,11 +296,24 @@ class Prompter:
         head, tail = document[:first], document[len(document) - (keep - first) :]
         start, end = (self._tokenizer.decode(part) if part else "" for part in (head, tail))
         if is_once:
-            # The authors cut the text where the first removed token begins, within no character.
-            pairs = zip(start, prompt.document, strict=False)
-            start = start[: next((at for at, (kept, own) in enumerate(pairs) if kept != own), len(start))]
+            start = self._keep_document_start(prompt.document, start, keep)
         text = prompt.before + start + end + prompt.after
         return _CutText(text, original, removed_tokens=original - limit.tokens, cut_at=len(prompt.before + start))
+
+    def _keep_document_start(self, document: str, decoded: str, keep: int) -> str:
+        """Cut a document where the first removed token begins, within no character, as HELMET does.
+
+        Args:
+            decoded: text of the first ``keep`` tokens.
+        """
+        pairs = enumerate(zip(decoded, document, strict=False))
+        equal = next((at for at, (kept, own) in pairs if kept != own), min(len(decoded), len(document)))
+        if equal >= len(decoded) - _LONGEST_CHARACTER:
+            return document[:equal]
+        # The tokenizer normalises the text, so that the tokens are those of another text.
+        lengths = range(len(document) + 1)
+        count = bisect_right(lengths, keep, key=lambda end: len(self._tokenizer.encode(document[:end], special=False)))
+        return document[: count - 1]
 
     def _cut_words(self, prompt: Prompt, limit: _Limit, budget: _Budget, ids: Sequence[int]) -> _CutText:
         at_end = prompt.truncation is Truncation.WORDS_END

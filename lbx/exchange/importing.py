@@ -245,6 +245,7 @@ def _run_row(parsed_predictions: ParsedPredictions) -> RunRow:
         versions={prediction_format.name: BENCHMARKS[prediction_format.name].metric_version},
         metadata=parsed_predictions.metadata,
         files=prediction_files.files,
+        **prediction_format.settings_of([str(file["name"]) for file in prediction_files.files]),
         **judged,
         **parsed_predictions.extra_settings,
     )

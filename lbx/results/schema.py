@@ -290,6 +290,6 @@ CREATE TABLE depth_parity (
     kl_error DOUBLE,
     kl_error_max DOUBLE,
     text_sha256 VARCHAR NOT NULL,
-    PRIMARY KEY (pair_id, text, start)
+    PRIMARY KEY (pair_id, text_sha256, start)
 );
 """

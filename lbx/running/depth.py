@@ -299,7 +299,8 @@ def _check_vocabulary(candidate: Backend, comparison: _TextComparison) -> None:
             f"{name} turns texts into tokens itself, so its distributions cannot be compared.",
             fix='Add [tokenizer] to the model card, and leave out api = "chat".',
         )
-    if max(len(reading.tokens) for reading in readings) > candidate.info.context_window:
+    longest = max(len(reading.tokens) for reading in readings)
+    if longest + isinstance(candidate, TopBackend) > candidate.info.context_window:  # a server adds a token
         raise UsageError(
             f"A text has more tokens than the context window of {name}, {candidate.info.context_window:,}.",
             fix="Read less of each text with --length, or raise context_window in the model card.",

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from lbx.base.errors import BackendError
 from lbx.engine.model import TopLogProbs
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ class Distributions(NamedTuple):
             divergence[index] = _divergence_of_groups(own, np.exp(candidate.log_probs[index]))
         for index, whole in zip(self.audit_indices, self.whole_log_probs, strict=True):
             wanted = candidate.ids[index]
-            own = np.where(wanted >= 0, np.exp(whole[wanted]), 0)
+            is_known = (wanted >= 0) & (wanted < len(whole))
+            own = np.where(is_known, np.exp(whole[np.where(is_known, wanted, 0)]), 0)
             error[index] = abs(divergence[index] - _divergence_of_groups(own, np.exp(candidate.log_probs[index])))
         return PositionParity(
             divergence, candidate.top == self.top, candidate.next_log_probs, self.next_log_probs, error
@@ -201,8 +203,16 @@ def _exponentials(row: Logits, scratch: NDArray[np.float32]) -> tuple[int, float
 
     Returns:
         The likeliest token, the logarithm of the sum of the logits' exponentials, and the sum of ``scratch``.
+
+    Raises:
+        BackendError: a logit is NaN or infinite.
     """
-    top = int(row.argmax())
+    top = int(row.argmax())  # NaN, if there is one
+    if not math.isfinite(row[top]):
+        raise BackendError(
+            "The model produced logits that are not numbers within a text.",
+            fix="Use another number format of the weights or the cache.",
+        )
     np.subtract(row, row[top], out=scratch)
     np.exp(scratch, out=scratch)
     total = scratch.sum()
@@ -222,7 +232,7 @@ def _find_log_probs(row: Logits, ids: NDArray[np.int64], normaliser: float) -> N
 def _next_log_probs(
     logits: Logits, normalisers: NDArray[np.float64], tokens: Sequence[int], start: int
 ) -> NDArray[np.float64]:
-    following = np.asarray(tokens[start + 1 : start + 1 + len(logits)])
+    following = np.asarray(tokens[start + 1 : start + 1 + len(logits)], np.int64)
     result = np.full(len(logits), np.nan)
     result[: len(following)] = logits[np.arange(len(following)), following] - normalisers[: len(following)]
     return result

@@ -218,5 +218,20 @@ def test_from_bundle_to_board(tmp_path: Path) -> None:
     assert "no match" not in again.stdout + again.stderr
     same = f"SELECT same_outputs FROM comparison WHERE run_a = '{name}' OR run_b = '{name}'"
     assert any(row["same_outputs"] == 2 for row in lbx.rows(results, same))
+    # A file without the first row's answer still answers the second question, and its name states the prompt.
+    part = tmp_path / "part"
+    part.mkdir()
+    (written,) = (tmp_path / "out/m").glob("qa1_0k_*.csv")
+    lines = written.read_text().splitlines(keepends=True)
+    name = written.name.replace("examples_yes", "examples_no").replace("chat_template_yes", "chat_template_no")
+    (part / name).write_text("".join([lines[0], *lines[2:]]))
+    done = lbx.ok("import", "babilong", part, "--model-name", "part", "-o", results, "--bundle", bundle)
+    assert "no match" not in done.stdout + done.stderr
+    (row,) = lbx.rows(
+        results, "SELECT settings, sample_id FROM runs JOIN generations USING (run_id) WHERE model = 'part'"
+    )
+    assert row["sample_id"] == "0001"
+    stated = json.loads(row["settings"]) if isinstance(row["settings"], str) else row["settings"]
+    assert (stated["examples"], stated["chat"], "instruction" in stated) == (False, False, False)
     with pytest.raises(AssertionError, match="does not apply to needle"):
         lbx.ok(*ask, "--tasks", "needle", "--no-examples")

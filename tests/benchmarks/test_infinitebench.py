@@ -81,7 +81,7 @@ def test_a_row_is_a_sample_with_the_official_prompt(task: str, make_bundle: Make
     assert (sample.language, sample.length_unit) == (("zh", "characters") if "chn" in task else ("en", "words"))
     prompt = INFINITEBENCH.prompt(bundle, sample)
     assert (prompt.text, prompt.document, prompt.max_new_tokens) == (TEXTS[task], ROW["context"], BUDGETS[task])
-    assert (prompt.truncation, prompt.temperature, prompt.chat) == (Truncation.MIDDLE_FLOOR, None, True)
+    assert (prompt.truncation, prompt.temperature, prompt.chat) == (Truncation.MIDDLE_EVEN, None, True)
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ _TAKERS = {
     ("--rows", 5): {"changes"},
     ("--tasks", "needle/single_en"): {"changes", "comparison", "decision"},
     ("--margin", 2): {"comparison", "decision", "formats"},
-    ("--allow-different-settings",): {"comparison", "changes", "decision", "formats"},
+    ("--allow-different-settings",): {"comparison", "changes", "decision", "flips", "formats"},
     ("--baseline", "RUN"): {"comparison", "changes", "flips", "truncation_effect"},
     ("--keep-share", 0.5): {"effective_context"},
     ("--keep-score", 0.5): {"effective_context"},

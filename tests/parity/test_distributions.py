@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from lbx.base.errors import BackendError
 from lbx.engine.model import TopLogProbs
 from lbx.running.distributions import AUDIT_STEP, CERTAIN, Distributions
 
@@ -165,3 +166,22 @@ def test_of_a_server_all_other_tokens_count_as_one(logits: np.ndarray) -> None:
     part = stored.compare(top.slice(0, 256), TOKENS, 0)
     assert len(top.slice(100, 300)) == 156
     assert np.array_equal(part.divergence, got.divergence)
+
+
+def test_a_pass_may_hold_the_last_token_alone() -> None:
+    logits = np.zeros((1, 8), np.float32)
+    stored = Distributions.of_logits(logits, [1, 2, 3], 2)
+    assert np.isnan(stored.next_log_probs).all()
+    assert stored.compare(logits, [1, 2, 3], 2).divergence == pytest.approx([0], abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_logits_that_are_no_numbers_are_no_agreement(bad: float) -> None:
+    logits = np.zeros((2, 8), np.float32)
+    stored = Distributions.of_logits(logits, [1, 2, 3], 0)
+    broken = logits.copy()
+    broken[1, 3] = bad
+    with pytest.raises(BackendError, match="not numbers"):
+        stored.compare(broken, [1, 2, 3], 0)
+    with pytest.raises(BackendError, match="not numbers"):
+        Distributions.of_logits(broken, [1, 2, 3], 0)

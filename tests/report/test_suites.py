@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lbx.benchmarks.ruler.aggregates import metrics_of as ruler_metrics
+from lbx.benchmarks.ruler.tasks import LENGTHS
+from lbx.benchmarks.ruler.tasks import TASKS as RULER
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.suites import area
 from lbx.results import Store
 from lbx.statistics.estimates import Estimate, Stratum, interval
-from tests.report.made_answers import make
+from tests.report.made_answers import Answer, make
 from tests.report.test_effective_context import Lines, answers, spread
 
 
@@ -73,3 +77,22 @@ def test_the_average_is_that_of_the_authors_over_the_tasks_with_all_lengths(tmp_
     assert rows[8192]["score"] == pytest.approx(0.6) and rows[16384]["score"] == pytest.approx(0.4)
     assert {row["left_out"] for row in rows.values()} == {"triviaqa"}
     assert rows[8192]["official"] is None  # of 2 of 21 tasks
+
+
+def test_tasks_that_begin_at_other_lengths_are_averaged_as_the_authors_do(tmp_path: Path) -> None:
+    def cells(task: str, score: float, lengths: Sequence[int]) -> list[Answer]:
+        return [
+            answer
+            for length in lengths
+            for answer in answers(
+                f"{task}_{length}", {length: [score] * 12}, benchmark="ruler", metric=ruler_metrics(f"{task}_4096")[0]
+            )
+        ]
+
+    made = [cells(task, 0.2 if task.startswith("qa") else 1.0, LENGTHS[at > 6 : 3]) for at, task in enumerate(RULER)]
+    path = make(tmp_path / "r.duckdb", [answer for of_task in made for answer in of_task])
+    rows = {row["length_up_to"]: row for row in lines_of(path)}
+    expected = (11 + 2 * 0.2) / 13
+    assert {length: row["score"] for length, row in rows.items()} == pytest.approx({8192: expected, 16384: expected})
+    assert {row["official"] for row in rows.values()} == {round(100 * expected, 1)}
+    assert rows[8192]["area"] == pytest.approx(expected)

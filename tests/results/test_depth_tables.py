@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,11 @@ def test_halves_of_a_comparison_become_one(tmp_path: Path) -> None:
     first, second = file(tmp_path / "a.duckdb", range(5)), file(tmp_path / "b.duckdb", range(3, 8))
     whole = file(tmp_path / "whole.duckdb", range(8))
     assert merged(tmp_path / "ab.duckdb", first, second) == merged(tmp_path / "ba.duckdb", second, first) == bins(whole)
+    # The same texts in another folder are the same texts.
+    moved = file(tmp_path / "moved.duckdb", range(5))
+    with Store(moved) as store, store.transaction() as connection:
+        connection.execute("UPDATE depth_parity SET text = '/elsewhere/' || text")
+    assert merged(tmp_path / "places.duckdb", first, moved) == bins(first)
     # Another machine's last bits
     nearly = file(tmp_path / "nearly.duckdb", range(5), kl=0.01 + 1e-9)
     assert merged(tmp_path / "first.duckdb", first, nearly) == bins(first)
@@ -64,7 +70,7 @@ def test_a_run_comes_with_the_comparisons_of_its_model(tmp_path: Path) -> None:
     source = tmp_path / "r.duckdb"
     with Store(source) as store:
         add_depth(store, depth_pair(), OTHER)
-        store.begin_run(dataclasses.replace(RUN, run_id="a", model="q4", backend="llamacpp"))
+        store.begin_run(dataclasses.replace(RUN, run_id="a", model="renamed", backend="llamacpp", settings=Q4))
         store.begin_run(dataclasses.replace(RUN, run_id="b", model="else", backend="llamacpp"))
     for runs, models in (((), ["q4", "q8"]), (["a"], ["q4"]), (["b"], [])):
         target = tmp_path / f"{'-'.join(runs) or 'all'}.duckdb"
@@ -77,3 +83,15 @@ def test_a_run_comes_with_the_comparisons_of_its_model(tmp_path: Path) -> None:
         assert (copied.rows["depth_pairs"], copied.rows["depth_parity"]) == (len(models), 16 * len(models))
     remove_runs(source, ["a"])
     assert len(bins(source)) == 2, "a comparison is no part of a run"
+
+
+def test_comparisons_stay_together_whenever_a_candidate_came(tmp_path: Path) -> None:
+    later = [depth_pair(), depth_pair(reference="elder"), OTHER]
+    pairs = [
+        dataclasses.replace(pair, created_at=datetime(2026, 1, day, tzinfo=UTC)) for day, pair in enumerate(later, 1)
+    ]
+    with Store(tmp_path / "r.duckdb") as store:
+        for pair in pairs:
+            begin_depth_pair(store, pair)
+        found = [pair.row.comparison_id for pair in read_depth_pairs(store)]
+    assert found == [pairs[0].comparison_id] * 2 + [pairs[1].comparison_id]

@@ -15,6 +15,9 @@ from lbx.engine.model import TopLogProbs
 TOP_TOKENS = 10
 """Number of likeliest tokens to request. An answer on 32,000 tokens then takes about 100 MB while it is read."""
 
+_HIGHEST = 1e-6
+"""Highest log probability, but for rounding."""
+
 
 def read_top_log_probs(server: Server, facts: ServerFacts, tokens: Sequence[int]) -> TopLogProbs:
     """Request the log probabilities of the likeliest tokens after each token of a text.
@@ -43,7 +46,7 @@ def read_top_log_probs(server: Server, facts: ServerFacts, tokens: Sequence[int]
         ) from exc
     try:
         return _to_top_log_probs(reply["choices"][0]["prompt_logprobs"], tokens)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as exc:
         raise BackendError(
             f"The model server {server.url} returned no log probabilities of a prompt that lbx can read ({exc!r}).",
             fix="Use a vLLM with prompt_logprobs in /v1/completions, without a proxy that removes them.",
@@ -54,7 +57,7 @@ def _to_top_log_probs(entries: Sequence[Any], tokens: Sequence[int]) -> TopLogPr
     """Convert vLLM's list: ``{id: {"logprob": ..., "rank": ...}}`` of the likeliest tokens at each position.
 
     Raises:
-        AttributeError, KeyError, TypeError, ValueError: the list is not of this form.
+        AttributeError, KeyError, OverflowError, TypeError, ValueError: the list is not of this form.
     """
     count = len(tokens)
     ids, log_probs = np.full((count, TOP_TOKENS + 1), -1), np.full((count, TOP_TOKENS + 1), -np.inf)
@@ -62,7 +65,10 @@ def _to_top_log_probs(entries: Sequence[Any], tokens: Sequence[int]) -> TopLogPr
     for index, (entry, token) in enumerate(zip(entries[1:], tokens[1:], strict=True)):
         found = {int(name): value for name, value in entry.items()}
         ids[index, : len(found)] = [*found]
-        log_probs[index, : len(found)] = [float(value["logprob"]) for value in found.values()]
+        values = [float(value["logprob"]) for value in found.values()]
+        if not all(value <= _HIGHEST for value in values):
+            raise ValueError("a log probability above 0, or NaN")
+        log_probs[index, : len(found)] = values
         top[index] = min(found, key=lambda name: found[name]["rank"])
         following[index] = found[token]["logprob"]
     return TopLogProbs(ids, log_probs, top, following)

@@ -233,6 +233,10 @@ class PredictionFormat(ABC):
         """Name that prediction files use for a model that was asked with these settings of a run."""
         return model
 
+    def settings_of(self, names: Sequence[str]) -> dict[str, Any]:
+        """Settings of the run that the names of its prediction files state."""
+        return {}
+
     @abstractmethod
     def file_name(self, model: str, task: str) -> str:
         """Path of the file with a task's answers, the same for every task in a format with a single file."""
@@ -409,7 +413,9 @@ class ResultFormat:
 
 def _csv_line(cells: Sequence[object]) -> str:
     file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerow(cells)
+    # The writer of Python 3.11 leaves "\r" unquoted, which readers take for the end of the line.
+    quoting = csv.QUOTE_ALL if any("\r" in str(cell) for cell in cells) else csv.QUOTE_MINIMAL
+    csv.writer(file, lineterminator="\n", quoting=quoting).writerow(cells)
     return file.getvalue()
 
 

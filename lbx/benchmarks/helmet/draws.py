@@ -116,10 +116,16 @@ def _first_rows(rows: Sequence[DataRow], key: str, order: Iterable[int], shots: 
     for index in order:
         if len(found) == shots:
             break
-        found.setdefault(rows[index].get(key, object), rows[index])
+        found.setdefault(_question_key(rows[index], key), rows[index])
     if len(found) < shots:
         raise damaged_file_error(rows[0].location if rows else "with demonstrations", f"it has fewer than {shots} keys")
     return list(found.values())
+
+
+def _question_key(row: DataRow, name: str) -> str | int:
+    row.identifier(name)
+    key: str | int = row.values[name]
+    return key
 
 
 def json_kv_rows(source: RowSource, texts: Texts, size: DrawSize) -> Iterator[DrawnRow]:
@@ -162,11 +168,11 @@ def kilt_rows(
     demo_rows = list(_popular(demo_source, popularity)) if size.shots else []
     demo_texts: dict[object, str] = {}
     for row in _popular(source, popularity):
-        name = row.get(key, object)
+        name = _question_key(row, key)
         if name not in chosen:
             continue
         if name not in demo_texts and size.shots:
-            rows = [demo for demo in demo_rows if popularity is None or demo.get(key, object) != name]
+            rows = [demo for demo in demo_rows if popularity is None or _question_key(demo, key) != name]
             order = _order(len(rows), _hash(str(name)) % _HASH_RANGE)
             demos = (_kilt_demo(demo, texts) for demo in _first_rows(rows, key, order, size.shots))
             demo_texts[name] = "\n\n".join(demos) + "\n\n"
@@ -185,7 +191,7 @@ def draw_questions(source: RowSource, size: DrawSize, popularity: float | None) 
     rows = _popular(source, popularity)
     first = next(rows, None)
     key = "id" if first and "id" in first.values else "question"
-    counts = Counter(row.get(key, object) for row in chain([first] if first else [], rows))
+    counts = Counter(_question_key(row, key) for row in chain([first] if first else [], rows))
     return key, _draw(counts, size, source)
 
 
@@ -210,7 +216,7 @@ def _popular(source: RowSource, popularity: float | None) -> Iterator[DataRow]:
             views = row.values.get("s_pop")
             if isinstance(views, bool) or not isinstance(views, int | float) or views <= 0:
                 raise damaged_file_error(row.location, "the field 's_pop' must be a number above 0")
-            if math.log10(views) >= popularity:
+            if not math.log10(views) < popularity:  # or NaN
                 continue
         yield row
 
@@ -304,7 +310,7 @@ class CitedPrompts:
 
 def alce_rows(source: RowSource, prompts: CitedPrompts, size: DrawSize) -> Iterator[DrawnRow]:
     """Draw questions with documents to cite. Demonstrations are drawn for every row, in the file's order."""
-    count = source.count()
+    count = sum(1 for _ in source.rows())  # decides the draws; ``count`` of JSON arrays is an estimate for hostile rows
     generator = random.Random(size.seed)  # noqa: S311 - the authors' draws
     drawn = [generator.sample(range(len(prompts.demos)), size.shots) for _ in range(count)]
     indices = _order(count, size.seed)[: size.limit]

@@ -46,7 +46,8 @@ def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFi
     for name in _datasets(plans):
         for family in _READERS.get(name, ()):
             required = family.data.required_file
-            if not needs_model(family) and (not required or f"{FILES}/{required}" in contents):
+            is_here = not required or isinstance(contents.get(f"{FILES}/{required}"), LocalFile)
+            if is_here and not needs_model(family):
                 by_family.setdefault(family, []).append(name)
     for family, names in by_family.items():
         files = {

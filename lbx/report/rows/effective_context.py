@@ -204,7 +204,8 @@ class LengthGrid(NamedTuple):
 def length_grids(benchmark: str, tasks: RowsByTask) -> Iterator[LengthGrid]:
     """Yield the grid of each unit of length. A grid without tasks means that no tasks share two lengths."""
     family = find_benchmark(benchmark)
-    by_name = {_task_name(family, task): task for task in reversed(list(tasks))}
+    known = (*(family.catalogue.length_groups if family else ()), *tasks)  # so that all tasks have one length
+    by_name = {_task_name(family, task): task for task in reversed(known)}
     for unit, binned in _by_length(family, tasks).items():
         counts = {task: {up_to: _sample_count(rows) for up_to, rows in bins.items()} for task, bins in binned.items()}
         lengths, names = choose_lengths(counts)

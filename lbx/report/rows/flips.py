@@ -9,10 +9,11 @@ from lbx.base.columns import Column
 from lbx.report.pairs import select_pairs
 from lbx.report.query import ReportQuery
 from lbx.report.report import Report
+from lbx.report.rows.comparison import compare_pairs
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import RowsByTask, as_table, read_scores
 
-COLUMNS = ("run_a", "run_b", "benchmark", "depth", "n", "right_to_wrong", "wrong_to_right")
+COLUMNS = ("run_a", "run_b", "benchmark", "depth", "n", "right_to_wrong", "wrong_to_right", "caution")
 _RIGHT = 0.5
 """Headline score from which an answer counts as right."""
 
@@ -25,15 +26,25 @@ def table(store: Store, query: ReportQuery) -> Table:
     sql = "SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL"
     benchmarks = [benchmark for (benchmark,) in store.query(sql).rows]
     pairs = select_pairs(store, query) if benchmarks else []
+    lines, refused = compare_pairs(store, query, level="benchmark") if benchmarks else ([], [])
+    cautions = {(line.run_a, line.run_b, line.benchmark): line.caution or None for line in lines}
+    cautions |= {(pair.run_a, pair.run_b, pair.benchmark): pair.reason for pair in refused}
+    is_refused = {(pair.run_a, pair.run_b, pair.benchmark) for pair in refused}
     answers = read_scores(store, {run for pair in pairs for run in pair}, benchmarks) if pairs else {}
     return as_table(
         COLUMNS,
         [
-            {"run_a": first, "run_b": second, "benchmark": benchmark} | row
+            {"run_a": first, "run_b": second, "benchmark": benchmark}
+            | {"caution": cautions.get((first, second, benchmark))}
+            | row
             for first, second in pairs
             for benchmark in benchmarks
             if (first, benchmark) in answers and (second, benchmark) in answers
-            for row in _count_flips(answers[first, benchmark], answers[second, benchmark])
+            for row in (
+                [{}]
+                if (first, second, benchmark) in is_refused
+                else _count_flips(answers[first, benchmark], answers[second, benchmark])
+            )
         ],
     )
 
@@ -60,6 +71,7 @@ def _by_answer(tasks: RowsByTask) -> dict[tuple[str, str, int], tuple[float, boo
         if isinstance(row.sample.meta, dict)
         and isinstance(depth := row.sample.meta.get("depth"), int | float)
         and not isinstance(depth, bool)
+        and 0 <= depth <= 1
     }
 
 
@@ -74,8 +86,9 @@ FLIPS = Report(
         Column("n", "answers", "count"),
         Column("right_to_wrong", "right to wrong", "count"),
         Column("wrong_to_right", "wrong to right", "count"),
+        Column("caution", "caution", optional=True),
     ),
     empty="No two runs have answers to questions that state the depth of their evidence.",
-    takes=("--baseline",),
+    takes=("--baseline", "--allow-different-settings"),
     rows=table,
 )

@@ -8,15 +8,17 @@ digest of the weights.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
+from statistics import NormalDist
 from typing import Any
 
 from lbx.base.columns import Column, number_column
 from lbx.report.pairs import RefusedPair
 from lbx.report.query import ReportQuery
 from lbx.report.report import PagePlace, Report
-from lbx.report.rows.comparison import ComparisonRow, compare_pairs, further_samples, verdict
-from lbx.report.rows.depth_parity import candidate_labels, summarise_by_bin
+from lbx.report.rows.comparison import ComparisonRow, FurtherSamples, cluster_noun, compare_pairs, round_up, verdict
+from lbx.report.rows.depth_parity import MIN_TEXTS, candidate_labels, summarise_by_bin
 from lbx.results import DepthPairRow, Store, Table
 from lbx.results.file.depth import DepthPair, read_depth_pairs
 from lbx.results.file.identity import FULL_HASH
@@ -24,12 +26,14 @@ from lbx.results.scoring.score_columns import as_table
 
 _BIN = ("kl", "kl_low", "kl_high", "same_top", "same_top_low", "same_top_high", "tokens_per_s")
 COLUMNS = (
-    "pair_id", "comparison_id", "reference", "model", "label", "format", "weights_bytes", "length", "memory_bytes",
-    "texts", *_BIN, "benchmark", "reference_run", "run", "n", "difference", "difference_low", "difference_high",
-    "difference_method", "margin", "verdict", "caution",
+    "pair_id", "comparison_id", "reference", "model", "label", "backend", "format", "weights_bytes", "length",
+    "memory_bytes", "texts", *_BIN, "benchmark", "reference_run", "run", "n", "difference", "difference_low",
+    "difference_high", "difference_method", "margin", "verdict", "caution",
 )  # fmt: skip
 NOT_RUN, SEVERAL_RUNS, NOT_COMPARED = "not run", "several runs", "not compared"
 _WEIGHTS = "backend.weights"
+_POWER = NormalDist().inv_cdf(0.95) + NormalDist().inv_cdf(0.8)
+"""Standard errors from the margin at which a one-sided test at the 5% level decides with a probability of 80%."""
 
 
 def table(store: Store, query: ReportQuery) -> Table:
@@ -52,7 +56,7 @@ def formats_table(pairs: Iterable[DepthPair], scores: Mapping[str, Iterable[Mapp
     comparisons: set[str] = set()
     for pair in pairs:
         if bins := summarise_by_bin(pair.bins):
-            row, deepest = pair.row, bins[-1]
+            row, deepest = pair.row, next((found for found in reversed(bins) if found["texts"] >= MIN_TEXTS), bins[-1])
             known = {
                 "comparison_id": row.comparison_id,
                 "reference": row.reference_model,
@@ -71,6 +75,7 @@ def formats_table(pairs: Iterable[DepthPair], scores: Mapping[str, Iterable[Mapp
             known |= {
                 "pair_id": row.pair_id,
                 "model": row.model,
+                "backend": row.backend,
                 "label": label_of[row.pair_id],
                 "format": _format_name(row.settings, row.hardware),
                 **_memory(row.weights_bytes, row.kv_bytes_per_token, deepest["stop"]),
@@ -162,8 +167,15 @@ def _verdict(line: ComparisonRow, margin: float) -> str:
         return "yes"
     if high is not None and high < -margin / 100:
         return "no"
-    further = further_samples(line, margin)
-    return f"about {further} needed" if further and further.samples > 0 else f"undecided: {text}"
+    interval = line.difference.interval
+    gap = abs(interval.value + margin / 100)
+    if not interval.se or not gap:
+        return text if text.startswith("undecided") else f"undecided: {text}"
+    needed = math.ceil(interval.clusters * (_POWER * interval.se / gap) ** 2)
+    further = max(needed - interval.clusters, 1)
+    samples = math.ceil(further * interval.n / interval.clusters)
+    noun = "" if interval.n == interval.clusters else cluster_noun(line)
+    return f"about {FurtherSamples(round_up(further), round_up(samples), noun)} needed"
 
 
 def _refusal_columns(pair: RefusedPair) -> dict[str, Any]:
@@ -172,6 +184,9 @@ def _refusal_columns(pair: RefusedPair) -> dict[str, Any]:
 
 def _notes(rows_table: Table) -> Iterator[str]:
     rows = rows_table.dicts()
+    for row in rows:
+        if row["backend"] == "endpoint":
+            yield f"{row['label']}: KL is a lower bound, and tokens/s an average over whole texts."
     yield (
         "Memory includes the KV cache at this length. KL, same top token and tokens/s are averages over the last "
         "positions up to it."
@@ -196,6 +211,7 @@ FORMATS = Report(
         Column("format", "format"),
         Column("weights_bytes", "weights", "size"),
         Column("length", "length", "count"),
+        Column("texts", "texts", "count", rank=4),
         Column("memory_bytes", "memory", "size"),
         Column("tokens_per_s", "tokens/s", "quantity", rank=2),
         number_column("kl", "KL, mean", "quantity"),

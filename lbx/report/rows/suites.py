@@ -70,7 +70,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     common: dict[tuple[str, str], set[int]] = {}
     for curve in curves:
         lengths = common.setdefault((curve.benchmark, curve.grid.unit), {*curve.numbers})
-        lengths &= {length for length in curve.numbers if length >= SHORTEST}
+        lengths &= {length for length in curve.numbers if length >= SHORTEST and not curve.grid.doubt(length)}
     names = runs_by_id(store)
     return as_table(
         COLUMNS,
@@ -83,6 +83,11 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def _average(benchmark: str, tasks: Mapping[str, ScoredRows]) -> Number | None:
+    family = find_benchmark(benchmark)
+    if family and family.catalogue.length_groups and all(map(family.catalogue.has_task, tasks)):
+        of_length = [number for number in family.groups(tasks) if number.grouping == "length" and number.estimate]
+        if len(of_length) == 1:
+            return of_length[0]
     heads = [head for task, rows in tasks.items() if (head := headline_of(benchmark, task, rows))]
     number = benchmark_score(benchmark, tasks, heads)
     return number if number and number.estimate else None
@@ -177,7 +182,7 @@ def _notes(rows: Sequence[Row], *, in_text: bool) -> Iterator[str]:
         spans = ", ".join(f"{short_length(first)} to {short_length(last)}" for first, last in grids)
         yield (
             f"Area: mean score over the logarithm of the length, {spans}, on the lengths that all runs of the "
-            "benchmark have. Areas of different benchmarks are not comparable."
+            "benchmark have, with enough answers and whole prompts. Areas of different benchmarks are not comparable."
         )
     tasks: dict[tuple[str, str], dict[tuple[str, str | None], None]] = {}
     for row in rows:

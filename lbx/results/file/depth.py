@@ -10,6 +10,10 @@ from lbx.results.file.inserting import insert
 from lbx.results.file.store import Store
 from lbx.results.rows import DepthPairRow, DepthRow
 
+_PAIRS = """
+    SELECT * FROM depth_pairs
+    ORDER BY min(created_at) OVER (PARTITION BY comparison_id), comparison_id, created_at, pair_id
+"""
 _JSON = ("settings", "hardware", "reference_settings", "reference_hardware")
 
 
@@ -25,7 +29,7 @@ def read_depth_pairs(store: Store) -> list[DepthPair]:
     bins: dict[str, list[DepthRow]] = {}
     for row in store.query("SELECT * FROM depth_parity ORDER BY pair_id, text, start").dicts():
         bins.setdefault(row["pair_id"], []).append(DepthRow(**row))
-    pairs = store.query("SELECT * FROM depth_pairs ORDER BY created_at, pair_id").dicts()
+    pairs = store.query(_PAIRS).dicts()
     return [DepthPair(_pair(row), bins.get(row["pair_id"], [])) for row in pairs]
 
 

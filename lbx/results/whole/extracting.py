@@ -76,8 +76,11 @@ _CHOICES = f"""
     CREATE TEMP TABLE lbx_samples AS
     SELECT {_SAMPLE} FROM lbx_answers UNION SELECT {_SAMPLE} FROM rating_items SEMI JOIN lbx_sets USING (set_id);
     CREATE TEMP TABLE lbx_pairs AS
-    SELECT pair_id FROM depth_pairs
-    WHERE $everything OR (model, backend) IN (SELECT (model, backend) FROM runs WHERE list_contains($runs, run_id));
+    SELECT pair_id FROM depth_pairs p WHERE $everything OR EXISTS (
+        FROM runs r WHERE list_contains($runs, r.run_id) AND r.backend = p.backend
+        AND CASE WHEN p.settings->>'backend.weights' IS NULL THEN r.model = p.model
+            ELSE r.settings->>'backend.weights' = p.settings->>'backend.weights' END
+    );
 """
 """Statements that select the rows of the chosen runs, judgements and ratings of their answers, the judges, and the
 comparisons of the runs' models by position."""

@@ -53,9 +53,10 @@ _MAY_DIFFER = {
         "lbx_version",
         "created_at",
     ),
-    # The last bits of logits differ between machines.
-    "depth_parity": tuple(
-        column for table, column in COLUMN_TYPES if table == "depth_parity" and COLUMN_TYPES[table, column] == "DOUBLE"
+    # The last bits of logits differ between machines, and files have other names.
+    "depth_parity": (
+        "text",
+        *(name for (table, name), kind in COLUMN_TYPES.items() if table == "depth_parity" and kind == "DOUBLE"),
     ),
 }
 """{table: columns in which two computations of the same result may differ}"""
@@ -65,7 +66,7 @@ _KEYS = {
     "scores": (*ANSWER, "metric"),
     "retrievals": ("retriever", "benchmark", "task", "sample_id", "context_sha256", "rank"),
     "depth_pairs": ("pair_id",),
-    "depth_parity": ("pair_id", "text", "start"),
+    "depth_parity": ("pair_id", "text_sha256", "start"),
 }
 _UNEQUAL = {
     "extracted": "nullif(old.extracted, '') IS DISTINCT FROM nullif(new.extracted, '')",

@@ -300,19 +300,21 @@ class Prompter:
         text = prompt.before + start + end + prompt.after
         return _CutText(text, original, removed_tokens=original - limit.tokens, cut_at=len(prompt.before + start))
 
-    def _keep_document_start(self, document: str, decoded: str, keep: int) -> str:
+    def _keep_document_start(self, document: str, beginning: str, tokens: int) -> str:
         """Cut a document where the first removed token begins, within no character, as HELMET does.
 
         Args:
-            decoded: text of the first ``keep`` tokens.
+            beginning: text of the first ``tokens`` tokens.
         """
-        pairs = enumerate(zip(decoded, document, strict=False))
-        equal = next((at for at, (kept, own) in pairs if kept != own), min(len(decoded), len(document)))
-        if equal >= len(decoded) - _LONGEST_CHARACTER:
+        pairs = enumerate(zip(beginning, document, strict=False))
+        equal = next((at for at, (kept, own) in pairs if kept != own), min(len(beginning), len(document)))
+        if equal >= len(beginning) - _LONGEST_CHARACTER:
             return document[:equal]
         # The tokenizer normalises the text, so that the tokens are those of another text.
         lengths = range(len(document) + 1)
-        count = bisect_right(lengths, keep, key=lambda end: len(self._tokenizer.encode(document[:end], special=False)))
+        count = bisect_right(
+            lengths, tokens, key=lambda end: len(self._tokenizer.encode(document[:end], special=False))
+        )
         return document[: count - 1]
 
     def _cut_words(self, prompt: Prompt, limit: _Limit, budget: _Budget, ids: Sequence[int]) -> _CutText:

@@ -414,8 +414,10 @@ class ResultFormat:
 def _csv_line(cells: Sequence[object]) -> str:
     file = io.StringIO()
     # The writer of Python 3.11 leaves "\r" unquoted, which readers take for the end of the line.
-    quoting = csv.QUOTE_ALL if any("\r" in str(cell) for cell in cells) else csv.QUOTE_MINIMAL
-    csv.writer(file, lineterminator="\n", quoting=quoting).writerow(cells)
+    if any("\r" in str(cell) for cell in cells):
+        csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(cells)
+    else:
+        csv.writer(file, lineterminator="\n").writerow(cells)
     return file.getvalue()
 
 

@@ -6,8 +6,8 @@ probabilities, estimate the Kullback-Leibler divergence without bias: the tokens
 of those in the sample. Counting them as one token instead ("top k and the rest") leaves out their own divergence:
 half of their mass for SmolLM2 in Q4_0, which took 13,000 tokens a position.
 
-``CERTAIN`` is the largest probability with a mean error at a position below 1e-4 nats, with margin. Measured on a text
-of L-Eval for formats of SmolLM2-135M with these divergences from float32 (mean error at a position, in nats; the error
+``CERTAIN`` is the largest probability with a mean error at a position below 1e-4 nats, with margin. Measured on a long
+text for formats of SmolLM2-135M with these divergences from float32 (mean error at a position, in nats; the error
 of a mean over positions is far smaller):
 
     CERTAIN    tokens a position    Q4_0, 2.8e-1    Q8_0, 3.4e-3    bfloat16, 1.0e-3

@@ -165,7 +165,7 @@ def test_damaged_texts_and_demonstrations(make_bundle: MakeBundle, tmp_path: Pat
         ({**content, "files/princeton-nlp/HELMET/prompts/asqa_revised.json": json.dumps(prompts).encode()},
          "alce_asqa_8k", "cannot fill in a template: 'number'"),
         ({**content, "files/princeton-nlp/HELMET/data.py": b"def load_json_kv(): pass"}, "json_kv_8k",
-         "load_json_kv has 0 texts; lbx needs text 14"),
+         "load_json_kv contains 0 texts, and text 14 is missing"),
         ({**content, "files/princeton-nlp/HELMET/data.py": b"def ("}, "json_kv_8k", "it is not valid Python"),
     ):  # fmt: skip
         with pytest.raises(BundleError, match=re.escape(what)):

@@ -280,4 +280,4 @@ def test_a_csv_of_no_named_report_offers_the_usual_ones(lbx: Lbx, results: Path)
     done = lbx("report", results, "--format", "csv")
     fails(done, 2, "A csv file contains one table")
     assert "leaderboard, task_scores, paper" in done.stderr and "rating_results" not in done.stderr
-    assert "csv and parquet take one" in re.sub(r"[\s│]+", " ", lbx("report", "--help").stdout)
+    assert "csv, parquet: name one" in re.sub(r"[\s│]+", " ", lbx("report", "--help").stdout)

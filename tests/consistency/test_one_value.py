@@ -182,8 +182,16 @@ def on_page(text: str, tables: dict[str, Table]) -> Iterator[str]:
                 for benchmark in dict.fromkeys(row[at] for row in table.rows)
             }
         for caption, part in parts.items():
-            grid = _with_ordered_columns(grids.get(caption, [Grid(caption, [], [])])[0], view)
-            yield from (f"page: {caption}: {why}" for why in misprints(view, part, grid))
+            grid = grids.get(caption, [Grid(caption, [], [])])[0]
+            rows = part.dicts()
+            # A column of nothing but "-" is left out.
+            columns = [
+                column
+                for column in view.columns
+                if column.heading in grid.heads or any(row.get(column.name) is not None for row in rows)
+            ]
+            shown = replace(view, columns=columns)
+            yield from (f"page: {caption}: {why}" for why in misprints(shown, part, _with_ordered_columns(grid, shown)))
 
 
 def _with_ordered_columns(grid: Grid, view: Report) -> Grid:

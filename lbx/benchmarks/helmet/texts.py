@@ -72,7 +72,9 @@ class Texts:
         function, index = text_key
         texts = self._texts.get(function, ())
         if index >= len(texts):
-            raise damaged_file_error(str(self._path), f"{function} has {len(texts)} texts; lbx needs text {index}")
+            raise damaged_file_error(
+                str(self._path), f"{function} contains {len(texts)} texts, and text {index} is missing"
+            )
         return texts[index]
 
     def fill(self, text_key: tuple[str, int], *positional: str, **values: str) -> str:

@@ -178,7 +178,8 @@ def test_a_pipe_has_every_column_of_a_report_unless_columns_says_how_wide_it_is(
     def widest(*arguments: object, columns: str = "") -> int:
         done = lbx("report", path, *arguments, environment={"COLUMNS": columns})
         assert done.returncode == 0, done.stderr
-        return max(cell_len(line) for line in (done.stdout or out.read_text("utf-8")).splitlines())
+        lines = (done.stdout or out.read_text("utf-8")).splitlines()
+        return max(cell_len(line) for line in lines if " " in line.strip())  # a path cannot be broken
 
     assert 80 < widest() <= 120 and widest("-o", out) <= 120
     assert widest("guards") > 120

@@ -225,7 +225,7 @@ def test_iterations_are_kept_apart(lbx: Lbx, bundle: Path, tmp_path: Path) -> No
 
 _TAKERS = {
     ("--rows", 5): {"changes"},
-    ("--tasks", "needle/single_en"): {"changes", "comparison", "decision"},
+    ("--tasks", "needle/single_en"): {"changes", "comparison", "decision", "flips"},
     ("--margin", 2): {"comparison", "decision", "formats"},
     ("--allow-different-settings",): {"comparison", "changes", "decision", "flips", "formats"},
     ("--baseline", "RUN"): {"comparison", "changes", "flips", "truncation_effect"},

@@ -178,3 +178,29 @@ def test_flips_are_counted_by_depth(tmp_path: Path) -> None:
     assert [(row["run_a"], row["run_b"]) for row in rows(path, "flips", baseline="b")] == [("b", "a")] * 2
     with pytest.raises(UsageError, match="No run"):
         rows(path, "flips", baseline="none")
+
+
+def test_flips_of_chosen_tasks(tmp_path: Path) -> None:
+    made = [
+        answer
+        for run, score in (("a", 1.0), ("b", 0.0))
+        for task in ("single_en", "single_fr")
+        for answer in needles(task, {(64, 0.5): [score]}, run=run)
+    ]
+    path = make(tmp_path / "r.duckdb", made)
+    counts = {tasks: [row["right_to_wrong"] for row in rows(path, "flips", tasks=[*tasks])] for tasks in (
+        (), ("needle/single_en",), ("needle",), ("needle/single_en", "needle/single_fr"))}  # fmt: skip
+    assert [*counts.values()] == [[2], [1], [2], [2]]
+    with pytest.raises(UsageError, match="needle/other"):
+        rows(path, "flips", tasks=["needle/other"])
+
+
+def test_flips_between_runs_that_cannot_be_compared_are_not_counted(tmp_path: Path) -> None:
+    made = [answer for run in "ab" for answer in needles("single_en", {(64, 0.5): [float(run == "a")]}, run=run)]
+    path = make(tmp_path / "r.duckdb", made)
+    with Store(path) as store, store.transaction() as connection:
+        connection.execute("UPDATE scores SET metric_version = '2' WHERE run_id = 'b'")
+    (refused,) = rows(path, "flips")
+    assert refused["n"] is None and refused["caution"]
+    (counted,) = rows(path, "flips", allow_different_settings=True)
+    assert (counted["n"], counted["right_to_wrong"]) == (1, 1)

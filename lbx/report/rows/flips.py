@@ -11,6 +11,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.report import Report
 from lbx.report.rows.comparison import compare_pairs
 from lbx.results import Store, Table
+from lbx.results.read.stored_answers import resolve_tasks
 from lbx.results.scoring.score_columns import RowsByTask, as_table, read_scores
 
 COLUMNS = ("run_a", "run_b", "benchmark", "depth", "n", "right_to_wrong", "wrong_to_right", "caution")
@@ -29,8 +30,15 @@ def table(store: Store, query: ReportQuery) -> Table:
     lines, refused = compare_pairs(store, query, level="benchmark") if benchmarks else ([], [])
     cautions = {(line.run_a, line.run_b, line.benchmark): line.caution or None for line in lines}
     cautions |= {(pair.run_a, pair.run_b, pair.benchmark): pair.reason for pair in refused}
+    tasks = set(resolve_tasks(store, query.tasks)) if benchmarks else set()
     is_refused = {(pair.run_a, pair.run_b, pair.benchmark) for pair in refused}
     answers = read_scores(store, {run for pair in pairs for run in pair}, benchmarks) if pairs else {}
+    if tasks:
+        answers = {
+            key: chosen
+            for key, rows in answers.items()
+            if (chosen := {task: of_task for task, of_task in rows.items() if f"{key[1]}/{task}" in tasks})
+        }
     return as_table(
         COLUMNS,
         [
@@ -89,6 +97,6 @@ FLIPS = Report(
         Column("caution", "caution", optional=True),
     ),
     empty="No two runs have answers to questions that state the depth of their evidence.",
-    takes=("--baseline", "--allow-different-settings"),
+    takes=("--baseline", "--allow-different-settings", "--tasks"),
     rows=table,
 )

@@ -90,6 +90,8 @@ class Sample:
         return SampleKey(self.benchmark, self.task, self.sample_id)
 
 
+EVIDENCE_DEPTH = "evidence_depth"
+"""Key of ``Sample.meta`` for the position of the answer's evidence, as a share of the document from 0 to 1."""
 JUDGE = "judge"
 """Benchmark of judges' rounds."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lbx.base.errors import BackendError, UsageError
+from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import atomic_file
 from lbx.base.records import canonical_json, sha256_text
@@ -28,7 +28,7 @@ from lbx.base.version import __version__
 from lbx.engine.model import Backend, BackendInfo, TextBackend, TopBackend
 from lbx.results import DepthPairRow, DepthRow, Store
 from lbx.results.file.depth import DepthPair, begin_depth_pair, write_depth_rows
-from lbx.running.distributions import Distributions
+from lbx.running.distributions import Distributions, PositionParity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -172,6 +172,8 @@ def compare_by_depth(
 ) -> Depth:
     """Compare candidates with a reference on texts. Each model is loaded after the previous one is closed.
 
+    Before the reference reads a text, each candidate is loaded once to compare the token ids.
+
     Args:
         folder: folder for the reference's distributions, which are removed at the end. After a failure they stay.
         store: results file that gets the rows of each text at once. Texts in the file are not read again.
@@ -189,20 +191,17 @@ def compare_by_depth(
         comparison = _TextComparison.prepare(reference, texts, folder, bundle_digest)
         comparison.folder.mkdir(parents=True, exist_ok=True)
         missing = [reading for reading in comparison.readings if not reading.path.is_file()]
-        is_known = store is not None and _has_comparison(store, comparison)
-        if not is_known:
-            _keep_distributions(reference, missing, chunk, progress)
-    if is_known and missing:  # perhaps of texts that all candidates have read
-        assert store is not None
-        unread: set[str] = set()
-        for load in load_candidates:
+    if missing:
+        needed: set[str] = set()
+        for load in load_candidates:  # all are checked before the reference reads for minutes
             with _LoadedModel(load) as candidate:
-                _check_vocabulary(candidate, comparison)
-                done = {row.text_sha256 for row in begin_depth_pair(store, comparison.pair_row(candidate.info))}
-                unread |= {reading.sha256 for reading in comparison.readings} - done
-        if needed := [reading for reading in missing if reading.sha256 in unread]:
+                _check_candidate(candidate, comparison)
+                bins = [] if store is None else begin_depth_pair(store, comparison.pair_row(candidate.info))
+                done = {item.text_sha256 for item in bins}
+                needed |= {reading.sha256 for reading in comparison.readings} - done
+        if missing := [reading for reading in missing if reading.sha256 in needed]:
             with _LoadedModel(load_reference) as reference:
-                _keep_distributions(reference, needed, chunk, progress)
+                _keep_distributions(reference, missing, chunk, progress)
     stored_bytes = sum(reading.path.stat().st_size for reading in comparison.readings if reading.path.is_file())
     pairs: dict[str, DepthPair] = {}
     known_texts = 0
@@ -211,7 +210,7 @@ def compare_by_depth(
             row = comparison.pair_row(candidate.info)
             if row.pair_id in pairs:
                 continue
-            _check_vocabulary(candidate, comparison)
+            _check_candidate(candidate, comparison)
             bins = [] if store is None else begin_depth_pair(store, row)
             done = {item.text_sha256 for item in bins}
             known_texts += len(done)
@@ -223,11 +222,6 @@ def compare_by_depth(
             pairs[row.pair_id] = DepthPair(row, bins)
     shutil.rmtree(comparison.folder)
     return Depth(tuple(pairs.values()), stored_bytes, known_texts)
-
-
-def _has_comparison(store: Store, comparison: _TextComparison) -> bool:
-    found = store.query("SELECT 1 FROM depth_pairs WHERE comparison_id = ? LIMIT 1", [comparison.comparison_id])
-    return bool(found.rows)
 
 
 def _keep_distributions(
@@ -292,7 +286,7 @@ def _check_reference(backend: Backend) -> None:
         )
 
 
-def _check_vocabulary(candidate: Backend, comparison: _TextComparison) -> None:
+def _check_candidate(candidate: Backend, comparison: _TextComparison) -> None:
     name, readings = candidate.info.model, comparison.readings
     if not candidate.info.knows_prompt_tokens:
         raise UsageError(
@@ -311,15 +305,16 @@ def _check_vocabulary(candidate: Backend, comparison: _TextComparison) -> None:
             "cannot be compared.",
             fix="Compare two formats of one model, or compare the answers of both: leave out --depth.",
         )
+    if not isinstance(candidate, TextBackend | TopBackend):
+        raise UsageError(
+            f"The backend {candidate.info.name} of {name} does not return probabilities within a text.",
+            fix="Use a model on llama.cpp or transformers, or a vLLM server.",
+        )
 
 
 def _read_text(backend: Backend, tokens: Sequence[int], chunk: int) -> Iterator[tuple[int, Logits, float]]:
     """Yield (position of the first token, logits, seconds) of each pass over a text."""
-    if not isinstance(backend, TextBackend):
-        raise BackendError(
-            f"The backend {backend.info.name} of {backend.info.model} does not return probabilities within a text.",
-            fix="Use a model on llama.cpp or transformers, or a vLLM server.",
-        )
+    assert isinstance(backend, TextBackend)
     start, clock = 0, time.monotonic()
     for logits in backend.text_logits(tokens, chunk):
         yield start, logits, time.monotonic() - clock
@@ -341,56 +336,44 @@ def _read_candidate(
         yield start, part, token_s * len(part)
 
 
-class _Positions(NamedTuple):
-    """Comparison at each of successive positions.
-
-    Attributes:
-        error: error of the divergence, or NaN at a position whose whole distribution was not kept.
-        seconds, reference_seconds: share of the time of the position's pass.
-    """
-
-    divergence: NDArray[np.float64]
-    same_top: NDArray[np.bool_]
-    candidate: NDArray[np.float64]
-    reference: NDArray[np.float64]
-    error: NDArray[np.float64]
-    seconds: NDArray[np.float64]
-    reference_seconds: NDArray[np.float64]
-
-
 def _compare_candidate(
     candidate: Backend, pair_id: str, readings: Sequence[_TokenText], progress: DepthProgress
 ) -> Iterator[list[DepthRow]]:
     """Yield the rows of each text."""
     total, done = sum(len(reading.tokens) for reading in readings), 0
     for reading in readings:
-        passes: list[_Positions] = []
+        passes: list[PositionParity] = []
+        seconds: list[float] = []
         with open_input(reading.path) as file:
             reference = Distributions.load(file)
             for start, logits, elapsed in _read_candidate(candidate, reading.tokens, len(reference.counts)):
                 if start:
                     reference = Distributions.load(file)
-                passes.append(_compare_pass(reference, logits, reading.tokens, start, elapsed))
+                passes.append(reference.compare(logits, reading.tokens, start))
+                seconds.append(elapsed)
                 done += len(logits)
                 progress(candidate.info.model, done, total)
-            seconds = np.load(file, allow_pickle=False)
-        positions = _Positions(*map(np.concatenate, zip(*passes, strict=True)))
+            reference_seconds = np.load(file, allow_pickle=False)
         counts = [len(part.divergence) for part in passes]
-        shares = np.repeat(seconds / counts, counts)
-        yield [*_summarise_bins(pair_id, reading, positions._replace(reference_seconds=shares))]
+        # the time of a pass is shared by its positions
+        shares, reference_shares = (
+            np.repeat(np.divide(times, counts), counts) for times in (seconds, reference_seconds)
+        )
+        positions = PositionParity(*map(np.concatenate, zip(*passes, strict=True)))
+        yield [*_summarise_bins(pair_id, reading, positions, shares, reference_shares)]
 
 
-def _compare_pass(
-    reference: Distributions, logits: Logits | TopLogProbs, tokens: Sequence[int], start: int, time_s: float
-) -> _Positions:
-    count = len(logits)
-    return _Positions(*reference.compare(logits, tokens, start), np.full(count, time_s / count), np.full(count, np.nan))
-
-
-def _summarise_bins(pair_id: str, text: _TokenText, positions: _Positions) -> Iterator[DepthRow]:
-    count = len(positions.divergence) - 1  # no token follows the last one
+def _summarise_bins(
+    pair_id: str,
+    text: _TokenText,
+    positions: PositionParity,
+    seconds: NDArray[np.float64],
+    reference_seconds: NDArray[np.float64],
+) -> Iterator[DepthRow]:
+    count = len(seconds) - 1  # no token follows the last one
     for start, stop in position_bins(count):
-        part = _Positions._make(values[start : min(stop, count)] for values in positions)
+        span = slice(start, min(stop, count))
+        part = PositionParity._make(values[span] for values in positions)
         errors = part.error[np.isfinite(part.error)]
         yield DepthRow(
             pair_id,
@@ -404,8 +387,8 @@ def _summarise_bins(pair_id: str, text: _TokenText, positions: _Positions) -> It
             float(part.same_top.mean()),
             float(part.candidate.mean()),
             float(part.reference.mean()),
-            float(part.seconds.sum()),
-            float(part.reference_seconds.sum()),
+            float(seconds[span].sum()),
+            float(reference_seconds[span].sum()),
             len(errors),
             float(errors.mean()) if len(errors) else None,
             float(errors.max()) if len(errors) else None,

@@ -129,6 +129,9 @@ def test_samples_follow_the_counts_of_any_tokenizer(make_bundle: MakeBundle, tas
         assert max(lengths) <= length
         if task in NEEDLES:
             assert all(output in sample.context for sample in samples for output in sample.references)
+            for sample in samples:
+                at = sample.context.index(sample.references[0]) / len(sample.context)
+                assert sample.meta.get("evidence_depth") == (round(at, 1) if len(sample.references) == 1 else None)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -15,6 +15,7 @@ import pytest
 from lbx.backends import Backend, load, read_card
 from lbx.base.errors import UsageError
 from lbx.report.rows.depth_parity import summarise_by_bin
+from lbx.results import Store
 from lbx.running.depth import Depth, DepthText, compare_by_depth
 from lbx.running.distributions import AUDIT_STEP
 from tests.parity.test_distributions import divergences, log_probs
@@ -217,3 +218,42 @@ def test_what_cannot_be_compared_is_refused(hf: Path, gguf: Path, demo_gguf: Pat
         compared([text(2000)], tmp_path, card_path, gguf)
     with pytest.raises(UsageError, match="different token ids"):
         compared([text(2000)], tmp_path, gguf, card_path)
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_every_candidate_is_checked_before_the_reference_reads(
+    gguf: Path, demo_gguf: Path, tmp_path: Path, known: int
+) -> None:
+    folder, read = tmp_path / "work", []
+    texts, stranger = [text(700, at) for at in range(known + 1)], card(tmp_path, "llamacpp", demo_gguf, F32)
+    with Store(tmp_path / "r.duckdb") as store:
+        if known:
+            compare_by_depth(texts[:1], loads(gguf), [loads(gguf)], folder=folder, store=store)
+        with pytest.raises(UsageError, match="different token ids"):
+            compare_by_depth(
+                texts,
+                loads(gguf),
+                [loads(gguf), loads(stranger)],
+                folder=folder,
+                store=store,
+                progress=lambda *seen: read.append(seen),
+            )
+    assert not read
+
+
+def test_a_candidate_without_probabilities_is_refused_at_once(tmp_path: Path) -> None:
+    """The reference has the tokenizer of bytes, too, but returns logits."""
+    scripted(tmp_path, {"key": "answer"})
+    load_scripted = loads(tmp_path / "model.toml")
+
+    class _Reading(type(load_scripted())):  # type: ignore[misc]
+        def text_logits(self, tokens: Sequence[int], chunk: int = 0) -> Any:
+            pytest.fail("the reference was read")
+
+    def load_reference() -> Backend:
+        backend = load_scripted()
+        backend.__class__ = _Reading
+        return backend
+
+    with pytest.raises(UsageError, match="does not return"):
+        compare_by_depth([text(700)], load_reference, [load_scripted], folder=tmp_path / "work")

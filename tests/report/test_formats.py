@@ -180,6 +180,20 @@ def test_flips_are_counted_by_depth(tmp_path: Path) -> None:
         rows(path, "flips", baseline="none")
 
 
+def test_flips_are_counted_by_the_depth_of_the_evidence(tmp_path: Path) -> None:
+    made = [
+        replace(answer, benchmark="ruler", task="niah_single_1_4096", meta=meta)
+        for run, score in (("a", 1.0), ("b", 0.0))
+        for answer, meta in zip(
+            needles("t", {(64, 0.5): [score] * 3}, run=run),
+            [{"evidence_depth": 0.1}, {"evidence_depth": 0.1}, {"index": 7}],
+            strict=True,
+        )
+    ]
+    (row,) = rows(make(tmp_path / "r.duckdb", made), "flips")
+    assert (row["benchmark"], row["depth"], row["n"], row["right_to_wrong"]) == ("ruler", 0.1, 2, 2)
+
+
 def test_flips_of_chosen_tasks(tmp_path: Path) -> None:
     made = [
         answer

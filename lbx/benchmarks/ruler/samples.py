@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.base.records import EVIDENCE_DEPTH, Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.data_files import cached_by_mtime, damaged_file_error, read_text
 from lbx.benchmarks.ruler.chains import Chains
 from lbx.benchmarks.ruler.generator import (
@@ -180,6 +180,12 @@ class SampleSet:
         text, prefix = split_answer_prefix(text, texts.answer_prefix)
         # By its content, because the samples of two tokenizers differ, and those of two formats of a model do not.
         content = sha256_text(canonical_json([text, prefix, candidate.outputs, candidate.tokens, length]))
+        meta: dict[str, Any] = {"answer_prefix": prefix, "index": number, "max_length": length}
+        if task in NEEDLES:
+            # niah.py overwrites the sample's number by the position of its first answer.
+            meta["index"] = position = text.find(candidate.outputs[0])
+            if len(candidate.outputs) == 1 and position >= 0:
+                meta[EVIDENCE_DEPTH] = round(position / len(text), 1)
         return Sample(
             benchmark=benchmark,
             task=name,
@@ -189,12 +195,7 @@ class SampleSet:
             references=candidate.outputs,
             length=candidate.tokens,
             length_unit="tokens",
-            meta={
-                "answer_prefix": prefix,
-                # niah.py overwrites the sample's number by the position of its first answer.
-                "index": text.find(candidate.outputs[0]) if task in NEEDLES else number,
-                "max_length": length,
-            },
+            meta=meta,
         )
 
     def _generator(self, name: str, texts: TaskTexts) -> _Samples:

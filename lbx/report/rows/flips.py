@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lbx.base.columns import Column
+from lbx.base.records import EVIDENCE_DEPTH
 from lbx.report.pairs import select_pairs
 from lbx.report.query import ReportQuery
 from lbx.report.report import Report
@@ -15,6 +16,7 @@ from lbx.results.read.stored_answers import resolve_tasks
 from lbx.results.scoring.score_columns import RowsByTask, as_table, read_scores
 
 COLUMNS = ("run_a", "run_b", "benchmark", "depth", "n", "right_to_wrong", "wrong_to_right", "caution")
+_DEPTHS = [EVIDENCE_DEPTH, "depth"]
 _RIGHT = 0.5
 """Headline score from which an answer counts as right."""
 
@@ -22,10 +24,11 @@ _RIGHT = 0.5
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report: one for each pair of runs, benchmark and depth.
 
-    It includes every benchmark with samples that state the depth of the evidence in ``meta`` (``depth``, 0 to 1).
+    It includes every benchmark with samples that state the depth of the evidence in ``meta``: ``evidence_depth``, or
+    ``depth`` of needles, from 0 to 1.
     """
-    sql = "SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL"
-    benchmarks = [benchmark for (benchmark,) in store.query(sql).rows]
+    sql = "SELECT DISTINCT benchmark FROM samples WHERE len(json_keys(meta).list_intersect(?)) > 0 ORDER BY ALL"
+    benchmarks = [benchmark for (benchmark,) in store.query(sql, [_DEPTHS]).rows]
     pairs = select_pairs(store, query) if benchmarks else []
     lines, refused = compare_pairs(store, query, level="benchmark") if benchmarks else ([], [])
     cautions = {(line.run_a, line.run_b, line.benchmark): line.caution or None for line in lines}
@@ -77,7 +80,7 @@ def _by_answer(tasks: RowsByTask) -> dict[tuple[str, str, int], tuple[float, boo
         for task, rows in tasks.items()
         for row in rows
         if isinstance(row.sample.meta, dict)
-        and isinstance(depth := row.sample.meta.get("depth"), int | float)
+        and isinstance(depth := row.sample.meta.get(EVIDENCE_DEPTH, row.sample.meta.get("depth")), int | float)
         and not isinstance(depth, bool)
         and 0 <= depth <= 1
     }

@@ -21,7 +21,7 @@ from lbx.report.report import Report
 from lbx.report.reports import REPORTS, read_report, reports_on_page, write_parquet
 from lbx.report.rows import paper as papers
 from lbx.report.rows.board import BOARDS
-from lbx.report.rows.effective_context import Strip, strips
+from lbx.report.rows.effective_context import STRIP_SCORE, Strip, strips
 from lbx.results import Store, Table
 from lbx.results.scoring.reading import open_with_numbers
 from tests.consistency import own_reports
@@ -149,12 +149,12 @@ def in_paper(table: Table, grids: Iterator[Grid]) -> Iterator[str]:
 
 
 def in_strip(strip: Strip, grid: Grid) -> Iterator[str]:
-    """What a strip says otherwise than its rows: scores with one digit, and nothing for other lengths."""
+    """What a strip says otherwise than its rows: scores with intervals, and nothing for other lengths."""
     for row, cells in zip(strip.rows, grid.lines, strict=True):
         for length, text in zip(strip.lengths, cells, strict=False):
-            score = row.cells[length]["score"] if length in row.cells else None
-            if text != ("" if score is None else f"{100 * score:.1f}"):
-                yield f"{text!r} for {score!r} up to {length}"
+            cell = row.cells.get(length)
+            if text if cell is None or cell["score"] is None else misprint(text, cell, STRIP_SCORE):
+                yield f"{text!r} up to {length}"
         if cells[len(strip.lengths)] != row.line["works_to"]:
             yield f"{cells} for {row.line['works_to']}"
 

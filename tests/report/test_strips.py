@@ -166,6 +166,8 @@ def test_the_page_has_the_strips_behind_the_scores(mixed: Path, tmp_path: Path) 
         ["h8", "h8 end", "h8 hatched", "h5 hatched"],
     ]
     assert "95% interval [78.8, 85.2]; 40 answers; prompts were cut" in strip
+    assert strip.count('>82.0<span class="interval"> ± 3.2</span></td>') == 5
+    assert '>50.0<span class="interval"> (all alike)</span></td>' in strip
     assert '<th scope="row">answers</th><td>40</td><td>40</td><td>40</td><td>4</td>' in strip
 
 

@@ -39,7 +39,7 @@ from lbx.report.page.source import PageSource
 from lbx.report.report import Report
 from lbx.report.reports import NAMES, REPORTS, load_report
 from lbx.report.rows.board import BOARDS, board_mark
-from lbx.report.rows.effective_context import Strip, StripRow, notes_on_strips, strips
+from lbx.report.rows.effective_context import STRIP_SCORE, Strip, StripRow, notes_on_strips, strips
 from lbx.report.rows.leaderboard import PLACE, place_notes
 from lbx.report.rows.paper import PAPER, average_numbers, doubts, has_paper, read_paper
 from lbx.results import Table
@@ -318,15 +318,17 @@ def _strip_cell(row: StripRow, length: int) -> Html:
     cell = row.cells.get(length)
     if cell is None or cell["score"] is None:
         return tag("td", "")
-    score, low, high = 100 * cell["score"], cell.get("low"), cell.get("high")
+    low, high = cell.get("low"), cell.get("high")
     interval = "" if low is None or high is None else f"95% interval [{100 * low:.1f}, {100 * high:.1f}]"
     count = f"{cell['n']:,} answers" if cell["n"] else ""
     doubt = {"few": "few answers to a task", "cut": "prompts were cut"}.get(cell["doubt"] or "", "")
-    classes = [f"h{min(SHADES - 1, max(0, int(SHADES * score / 100)))}", *(["hatched"] if doubt else [])]
+    classes = [f"h{min(SHADES - 1, max(0, int(SHADES * cell['score'])))}", *(["hatched"] if doubt else [])]
     if length == row.line["effective"]:
         classes.append("end")
     title = "; ".join(filter(None, (interval, count, doubt)))
-    return tag("td", f"{score:.1f}", class_=" ".join(classes), title=title)
+    score, _, certainty = cell_text(cell, STRIP_SCORE).partition(" ")
+    parts = [tag("span", f" {certainty}", class_="interval")] if certainty else []
+    return tag("td", score, *parts, class_=" ".join(classes), title=title)
 
 
 _LAYOUTS: Mapping[str, Callable[[PageSource, str], Section]] = {

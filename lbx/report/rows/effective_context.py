@@ -564,7 +564,8 @@ def strips(rows: Iterable[Row]) -> list[Strip]:
     return sorted(made, key=lambda strip: -strip.lengths[-1])
 
 
-_SCORE = Column("score", "score", "percent", interval=True)
+STRIP_SCORE = Column("score", "score", "percent", interval=True)
+"""Score of a cell of a strip, with the interval."""
 _END_OF_CLAIM = "┃"
 
 
@@ -613,7 +614,7 @@ def shaded_cell(row: Row | None, effective: int | None = None) -> str:
 
 def cell_with_interval(row: Row | None, _: int | None = None) -> str:
     """Format a score by length with the interval and the doubt."""
-    return "" if row is None else cell_text(row, _SCORE) + (f" ({row['doubt']})" if row["doubt"] else "")
+    return "" if row is None else cell_text(row, STRIP_SCORE) + (f" ({row['doubt']})" if row["doubt"] else "")
 
 
 def doubt_legend(rows: Sequence[Row], *, in_text: bool = False, signs: Mapping[str, str] | None = None) -> str:
@@ -706,7 +707,7 @@ EFFECTIVE_CONTEXT = Report(
         Column("length_unit", "unit", rank=2),
         Column("tasks", "tasks", "count", rank=1),
         Column("length_up_to", "up to", "count"),
-        _SCORE,
+        STRIP_SCORE,
         Column("n", "answers", "count"),
         Column("doubt", "doubt", optional=True),
         Column("works_to", "works to"),

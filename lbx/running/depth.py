@@ -189,7 +189,6 @@ def compare_by_depth(
     with _LoadedModel(load_reference) as reference:
         _check_reference(reference)
         comparison = _TextComparison.prepare(reference, texts, folder, bundle_digest)
-        comparison.folder.mkdir(parents=True, exist_ok=True)
         missing = [reading for reading in comparison.readings if not reading.path.is_file()]
     if missing:
         needed: set[str] = set()
@@ -200,6 +199,7 @@ def compare_by_depth(
                 done = {item.text_sha256 for item in bins}
                 needed |= {reading.sha256 for reading in comparison.readings} - done
         if missing := [reading for reading in missing if reading.sha256 in needed]:
+            comparison.folder.mkdir(parents=True, exist_ok=True)
             with _LoadedModel(load_reference) as reference:
                 _keep_distributions(reference, missing, chunk, progress)
     stored_bytes = sum(reading.path.stat().st_size for reading in comparison.readings if reading.path.is_file())
@@ -220,7 +220,8 @@ def compare_by_depth(
                     write_depth_rows(store, rows)
                 bins += rows
             pairs[row.pair_id] = DepthPair(row, bins)
-    shutil.rmtree(comparison.folder)
+    if comparison.folder.exists():
+        shutil.rmtree(comparison.folder)
     return Depth(tuple(pairs.values()), stored_bytes, known_texts)
 
 

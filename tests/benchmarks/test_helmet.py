@@ -14,9 +14,10 @@ from bench.inputs import link_tree
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError
 from lbx.base.records import Sample, ScoredSample, Truncation
-from lbx.benchmarks.helmet.tasks import CATEGORIES, LENGTHS, SELECTIONS, TASKS
+from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, SELECTIONS, TASKS
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.asking import Mode
+from lbx.results import Store
 from tests.benchmarks.helmet_rows import (
     PROMPT_FILE,
     Row,
@@ -31,6 +32,7 @@ from tests.benchmarks.helmet_rows import (
     ruler_row,
 )
 from tests.command_line import Lbx
+from tests.golden.helmet_draws import FOLDER, SOURCE, read_lines
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 HELMET = BENCHMARKS["helmet"]
@@ -81,6 +83,35 @@ def test_prompts(bundle: Bundle) -> None:
     assert "(30) T 29" in cited.text and "(31)" not in cited.text
     icl = first(bundle, "icl_nlu_8k")
     assert HELMET.prompt(bundle, icl).before == "Write {label}.\n" and icl.context.count(" -> ") == 510
+
+
+def test_models_without_a_template_begin_with_the_answers_beginning(bundle: Bundle) -> None:
+    """The authors' prompt_template, and the text before the output that eval.py scores."""
+    sample, base, chat = first(bundle, "alce_asqa_8k"), Mode(chat_template=False), Mode()
+    prompt = HELMET.prompt(bundle, sample, base)
+    assert (prompt.chat, prompt.answer_prefix) == (False, "\n\nAnswer:")
+    assert prompt.text == HELMET.prompt(bundle, sample, chat).text
+    assert HELMET.next_step(bundle, sample, base, [" A red cat."]) == "Answer: A red cat."
+    assert HELMET.next_step(bundle, sample, chat, [" A red cat."]) == " A red cat."
+    assert HELMET.next_step(bundle, sample, base, ["\n"]) == "\n", "marked as empty"
+    kv = first(bundle, "json_kv_8k")
+    assert HELMET.prompt(bundle, kv, base) == HELMET.prompt(bundle, kv, chat)
+    assert HELMET.next_step(bundle, kv, base, ["x"]) == "x", "the score puts the beginning before it"
+
+
+@pytest.mark.skipif(not (FOLDER.is_dir() and SOURCE.is_file()), reason="needs the golden data in ../shared")
+def test_the_texts_that_the_authors_score(make_bundle: MakeBundle) -> None:
+    """Output with or without the beginning of the answer, by whether the model has a template."""
+    bundle = make_bundle({"files/princeton-nlp/HELMET/data.py": SOURCE})
+    compared = set()
+    for record in read_lines("scores"):
+        name = next((name for name in DATASETS if record["dataset"].startswith(name) and DATASETS[name].chat), "")
+        if name and not record["thinking"] and record["raw_output"].strip():
+            sample = Sample("helmet", f"{name}_8k", "0", "", "", (), meta={"fields": {}})
+            mode = Mode(chat_template=record["chat"])
+            assert HELMET.next_step(bundle, sample, mode, [record["raw_output"]]) == record["scored_output"]
+            compared.add((name, record["chat"]))
+    assert len(compared) > 8, compared
 
 
 def test_demonstrations_of_a_question_are_the_same_at_every_depth(bundle: Bundle) -> None:
@@ -266,6 +297,9 @@ def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:
     results = tmp_path / "r.duckdb"
     arguments = ("--bundle", bundle, "--model", tmp_path / "m.toml", "-o", results)
     lbx.ok("run", *arguments, "--tasks", "helmet_recall,helmet/alce_asqa_8k,helmet/kilt_nq_8k")
+    with Store(results, read_only=True) as store:
+        cited = store.query("SELECT DISTINCT output FROM generations WHERE task = 'alce_asqa_8k'").rows
+    assert cited == [("Answer: 12 red cat",)], "the model has no template"
     board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
     assert {line["category"]: line["8k"] for line in board} == {
         "average": 50.0, "Recall": 75.0, "RAG": 25.0, "Cite": 50.0,

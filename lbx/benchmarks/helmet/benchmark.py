@@ -8,6 +8,7 @@ those that the code reads. A row of kilt/nq-dev-multikilt_1000_k50_dep6.jsonl:
 
 Recall, RAG, re-ranking and in-context learning send bare text that ends with the beginning of the answer ("Answer:").
 The score counts this beginning as part of the answer. The other categories use the model's chat template, without it.
+Models without a template are asked with bare text there, too, and the stored answer contains the beginning.
 
 Long documents are first cut by Llama 2's tokenizer, the same for every model. The model's own tokenizer then cuts the
 end of the documents, so that prompt and answer fill the length in the task's name.
@@ -79,18 +80,31 @@ class Helmet(Benchmark):
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """Yield the authors' draws of a task."""
         rows = draw_rows(bundle, task)
-        texts = Texts(self.data.official_file(bundle, SCRIPT))
+        texts = self._texts(bundle)
         return with_unique_ids(_sample(task, row, texts) for row in rows)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Fill in the official prompt: bare text with the beginning of the answer, or a message in chat categories."""
+        """Fill in the official prompt: a message in chat categories, or bare text with the beginning of the answer."""
         dataset, (_, label) = dataset_of(sample.task), split_task(sample.task)
-        texts = Texts(self.data.official_file(bundle, SCRIPT))
+        chat = dataset.chat and mode.chat_template
         values = {**sample.meta["fields"], "context": sample.context, "question": sample.question}
-        prompt = texts.prompt(template_of(sample.task), values, chat=dataset.chat, new_tokens=dataset.new_tokens)
+        prompt = self._texts(bundle).prompt(template_of(sample.task), values, chat=chat, new_tokens=dataset.new_tokens)
         window = mode.context_window
         limit = min(LENGTHS[label], window) - dataset.new_tokens
         return replace(prompt, limits={window: limit}) if limit > 0 else prompt
+
+    def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
+        """Put the beginning of the answer before an answer to a chat category that was asked without a template.
+
+        Empty answers stay empty, so that they are marked.
+        """
+        output = outputs[-1]
+        if mode.chat_template or not dataset_of(sample.task).chat or not output.strip():
+            return output
+        return self._texts(bundle).answer_start(template_of(sample.task), sample.meta["fields"]) + output
+
+    def _texts(self, bundle: Bundle) -> Texts:
+        return Texts(self.data.official_file(bundle, SCRIPT))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """Score an output, with the beginning of the answer that ends a bare prompt."""

@@ -279,23 +279,55 @@ allow = ["data.py"]
 """
 
 
+def unpacked(lbx: Lbx, folder: Path, **changes: bytes) -> Path:
+    """Bundle of a local copy of the made-up data."""
+    for place, content in {**made_content(folder / "made"), **changes}.items():
+        path = place.replace("hub:princeton-nlp/HELMET", "hub").replace("files/princeton-nlp/HELMET", "files")
+        if isinstance(content, bytes):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+    (folder / "r.toml").write_text(RECIPE)
+    return lbx.unpacked(folder / "r.toml", folder)
+
+
+def scripted(folder: Path, window: int, answers: dict[str, str]) -> Path:
+    """Card of a model with scripted answers."""
+    (folder / "answers.jsonl").write_text(json.dumps(answers))
+    card = folder / f"m{window}.toml"
+    card.write_text(f'name = "m"\nbackend = "scripted"\ncontext_window = {window}\n[weights]\npath = "answers.jsonl"\n')
+    return card
+
+
+def test_prompts_cut_to_a_small_window_are_not_official(tmp_path: Path) -> None:
+    """The authors cut to the length in the task's name. A smaller window leaves less of the document."""
+    lbx = Lbx()
+    rows = as_lines(json_kv_row(number, context="x" * 9000) for number in range(3))
+    bundle = unpacked(lbx, tmp_path, **{file_of("json_kv", 105): rows})
+    found = []
+    for window in (100_000, 8192, 4000):
+        results = tmp_path / f"{window}.duckdb"
+        card = scripted(tmp_path, window, {"*": "v1"})
+        lbx.ok("run", "--bundle", bundle, "--model", card, "-o", results, "--tasks", "helmet/json_kv_8k,helmet/ruler_*")
+        with Store(results, read_only=True) as store:
+            cut = store.query("SELECT count(*) FILTER (truncated) FROM generations WHERE task = 'json_kv_8k'").rows
+            sql = "SELECT task, bool_and(official IS NULL) FROM numbers WHERE kind = 'task' GROUP BY ALL"
+            found.append((cut[0][0], dict(store.query(sql).rows)))
+        if window == 4000:
+            board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
+            assert "8k prompts cut to the window of 4,000 tokens" in board[0]["note"]
+    whole = {"json_kv_8k": False, "ruler_niah_mv_8k": False}
+    assert found == [(3, whole), (3, whole), (3, {**whole, "json_kv_8k": True})]
+
+
 def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:
     """The command line, on a local copy of the data and a model with scripted answers."""
     lbx = Lbx()
-    for place, content in made_content(tmp_path / "made").items():
-        path = place.replace("hub:princeton-nlp/HELMET", "hub").replace("files/princeton-nlp/HELMET", "files")
-        if isinstance(content, bytes):
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_bytes(content)
-    (tmp_path / "r.toml").write_text(RECIPE)
-    bundle = lbx.unpacked(tmp_path / "r.toml", tmp_path)
+    bundle = unpacked(lbx, tmp_path)
     answers = {str(sample.key): f" {sample.references[0]}" for sample in HELMET.samples(Bundle(bundle), "json_kv_8k")}
-    (tmp_path / "answers.jsonl").write_text(json.dumps({"*": " 12 red cat", **answers}))
-    card = 'name = "m"\nbackend = "scripted"\ncontext_window = 100000\n[weights]\npath = "answers.jsonl"\n'
-    (tmp_path / "m.toml").write_text(card)
+    card = scripted(tmp_path, 100_000, {"*": " 12 red cat", **answers})
     assert "helmet/json_kv_8k" in lbx.ok("tasks", "--bundle", bundle).stdout
     results = tmp_path / "r.duckdb"
-    arguments = ("--bundle", bundle, "--model", tmp_path / "m.toml", "-o", results)
+    arguments = ("--bundle", bundle, "--model", card, "-o", results)
     lbx.ok("run", *arguments, "--tasks", "helmet_recall,helmet/alce_asqa_8k,helmet/kilt_nq_8k")
     with Store(results, read_only=True) as store:
         cited = store.query("SELECT DISTINCT output FROM generations WHERE task = 'alce_asqa_8k'").rows

@@ -41,6 +41,7 @@ from lbx.benchmarks.helmet.tasks import (
     TASKS,
     DatasetSettings,
     dataset_of,
+    prompt_limit,
     split_task,
 )
 from lbx.benchmarks.helmet.texts import Texts
@@ -48,6 +49,8 @@ from lbx.benchmarks.metrics import helmet as metrics
 from lbx.benchmarks.metrics.ruler import string_match_all
 from lbx.options.asking import PLAIN, Mode
 
+_INEXACT = 8
+"""Tokens that a cut may remove beyond the limit, because the rest of a document may have other tokens."""
 _DIGITS = 10
 """Digits of official numbers. The authors' script prints all."""
 _ANSWER_LABELS = {"json_kv": "corresponding value:", "icl": "label:", "multi_lexsum": "Summary:"}
@@ -64,7 +67,11 @@ class Helmet(Benchmark):
         open_tasks=tuple(task for task in TASKS if dataset_of(task).judge_metric),
         length_groups={task: split_task(task)[0] for task in TASKS},
     )
-    scoring = ScoringRules(average_of="mean of seven categories", cluster_name="question")
+    scoring = ScoringRules(
+        average_of="mean of seven categories",
+        cluster_name="question",
+        shortest_cuts={task: prompt_limit(task) - _INEXACT for task in TASKS},
+    )
     paper = PAPER
     boards = BOARDS
     published_scores = PUBLISHED
@@ -85,12 +92,12 @@ class Helmet(Benchmark):
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """Fill in the official prompt: a message in chat categories, or bare text with the beginning of the answer."""
-        dataset, (_, label) = dataset_of(sample.task), split_task(sample.task)
+        dataset = dataset_of(sample.task)
         chat = dataset.chat and mode.chat_template
         values = {**sample.meta["fields"], "context": sample.context, "question": sample.question}
         prompt = self._texts(bundle).prompt(template_of(sample.task), values, chat=chat, new_tokens=dataset.new_tokens)
         window = mode.context_window
-        limit = min(LENGTHS[label], window) - dataset.new_tokens
+        limit = min(prompt_limit(sample.task), window - dataset.new_tokens)
         return replace(prompt, limits={window: limit}) if limit > 0 else prompt
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:

@@ -205,3 +205,8 @@ def dataset_of(task: str) -> DatasetSettings:
 def size_of(task: str) -> int:
     """Number of documents, pairs, demonstrations or tokens of a task (``DatasetSettings.sizes``)."""
     return dataset_of(task).sizes[list(LENGTHS).index(split_task(task)[1])]
+
+
+def prompt_limit(task: str) -> int:
+    """Tokens to which the authors cut a task's prompts: the length in its name less the answer's budget."""
+    return LENGTHS[split_task(task)[1]] - dataset_of(task).new_tokens

@@ -16,6 +16,7 @@ from lbx.base.errors import BundleError, NoDataError
 from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, SELECTIONS, TASKS
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
 from lbx.options.asking import Mode
 from lbx.results import Store
 from tests.benchmarks.helmet_rows import (
@@ -220,8 +221,9 @@ def test_a_bundle_without_the_data(make_bundle: MakeBundle, tmp_path: Path) -> N
         assert caught.value.command == "lbx bundle bundle/helmet.toml bundle/helmet_hub.toml bundle/infinitebench.toml"
 
 
-def test_books_are_cut_by_the_tokenizer_in_the_bundle(make_bundle: MakeBundle, tmp_path: Path) -> None:
-    """The demo's tokenizer stands in for Llama 2's."""
+@pytest.fixture
+def with_books(make_bundle: MakeBundle, tmp_path: Path) -> Bundle:
+    """Bundle with InfiniteBench's books. The demo's tokenizer stands in for Llama 2's."""
     pytest.importorskip("tokenizers", reason="needs lbx[hf]")
     content = made_content(tmp_path / "made")
     short = {"id": 9, "context": "A short book.", "input": "Q9", "answer": ["z"], "options": ["x", "y", "z", "w"]}
@@ -234,6 +236,11 @@ def test_books_are_cut_by_the_tokenizer_in_the_bundle(make_bundle: MakeBundle, t
     (folder / "refs/main").write_text("0" * 40)
     (folder / "snapshots" / ("0" * 40)).mkdir(parents=True)
     link_tree(ROOT / "models/demo/hf/tokenizer.json", folder / "snapshots" / ("0" * 40) / "tokenizer.json")
+    return bundle
+
+
+def test_books_are_cut_by_the_tokenizer_in_the_bundle(with_books: Bundle) -> None:
+    bundle = with_books
     samples = list(HELMET.samples(bundle, "infbench_choice_8k"))
     assert sorted(sample.sample_id for sample in samples) == ["1", "2", "3"]
     assert all(sample.context.endswith(" (cut)") and 5_000 < len(sample.context) < 60_000 for sample in samples)
@@ -244,6 +251,33 @@ def test_books_are_cut_by_the_tokenizer_in_the_bundle(make_bundle: MakeBundle, t
     assert {task.name for task in HELMET.tasks(bundle)} >= {"infbench_qa_128k", "infbench_sum_8k"}
     for task in ("infbench_qa_16k", "infbench_sum_8k"):
         assert "Q2" not in first(bundle, task).meta["fields"]["demo"] or first(bundle, task).question != "Q2"
+
+
+def test_a_book_is_counted_once(with_books: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenised = []
+
+    def count_calls(tokenizer: ChunkTokenizer, text: str) -> list[int]:
+        tokenised.append(len(text))
+        return token_ends(tokenizer, text)
+
+    token_ends = ChunkTokenizer.token_ends
+    monkeypatch.setattr(ChunkTokenizer, "token_ends", count_calls)
+    for task in ("infbench_choice_8k", "infbench_choice_16k", "infbench_qa_8k"):
+        assert len(list(HELMET.samples(with_books, task))) == 3
+    book = max(tokenised)
+    assert tokenised.count(book) == 1 + 3, "once to be counted, and once to be cut for each task"
+
+
+def test_tasks_are_listed_without_reading_the_rows(with_books: Bundle) -> None:
+    """Books are gigabytes. A damaged row is found when samples are read."""
+    book = next((with_books.root / "data/hub").glob("*InfiniteBench/snapshots/*/longbook_qa_eng.jsonl"))
+    lines = book.read_bytes().splitlines(keepends=True)
+    book.unlink()
+    book.write_bytes(b"{\n" + b"".join(lines[1:]))
+    counts = {task.name: task.samples for task in HELMET.tasks(with_books)}
+    assert counts["infbench_qa_8k"] == counts["infbench_choice_8k"] == 4
+    with pytest.raises(BundleError, match="line 1"):
+        list(HELMET.samples(with_books, "infbench_qa_8k"))
 
 
 def rows_of(task: str, *values: float) -> list[ScoredSample]:

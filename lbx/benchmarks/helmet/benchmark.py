@@ -77,7 +77,7 @@ class Helmet(Benchmark):
     published_scores = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks with all files in the bundle. Counting questions reads a task's whole file."""
+        """Return the tasks with all files in the bundle. Only files with several rows for a question are parsed."""
         return [
             Task(self.name, task, dataset_of(task).metrics, count)
             for task in TASKS

@@ -93,11 +93,6 @@ class DatasetSettings:
         """Number of questions, texts or rows that are drawn."""
         return 500 if self.label_source else 100
 
-    @property
-    def labels(self) -> int:
-        """Number of labels for in-context learning."""
-        return self.label_source.labels if self.label_source else 0
-
 
 def _metrics(headline: str) -> tuple[str, ...]:
     return (headline, *(metric for metric in TEXT_METRICS if metric != headline))

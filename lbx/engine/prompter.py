@@ -107,6 +107,9 @@ class Prompter:
         stop: strings that end every answer, in addition to the benchmark's own.
         sends_system: for servers that wrap prompts: whether they accept system messages.
         sends_turns: whether a server wraps prompts, which then takes a conversation as messages.
+
+    Attributes:
+        has_template: whether chat prompts are put into a template, here or by a server.
     """
 
     def __init__(
@@ -126,7 +129,7 @@ class Prompter:
         self._window = context_window
         self._wrapper = Wrapper(tokenizer, template, sends_system=sends_system)
         self._template = template
-        self._takes_turns = template is not None or sends_turns
+        self.has_template = template is not None or sends_turns
         self._max_prompt_tokens = max_prompt_tokens
         self._max_new_tokens = max_new_tokens
         self._thinking_tokens = thinking_tokens
@@ -149,7 +152,7 @@ class Prompter:
         placement = self._wrapper.system_place(prompt.system, chat=prompt.chat)
         if placement == "text":
             prompt = prompt.with_system_in_text
-        if not (prompt.chat and self._takes_turns):
+        if not (prompt.chat and self.has_template):
             prompt = prompt.with_turns_in_text
         if not prompt.chat or self._template is None:
             prompt = prompt.with_prefix_in_text

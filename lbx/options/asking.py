@@ -161,12 +161,15 @@ class Mode(PromptOptions):
         context_window: context window of the model in tokens, or 0 without a model.
         reasoning_block: whether the model always writes a separate reasoning block, regardless of the prompt; LongBench
             Pro uses its plain question for such models.
+        chat_template: whether chat prompts are put into a template, by lbx or by a server. HELMET asks other models
+            with the beginning of the answer.
     """
 
     thinking: bool = False
     thinking_tokens: int = 0
     context_window: int = 0
     reasoning_block: bool = False
+    chat_template: bool = True
 
 
 PLAIN = Mode()

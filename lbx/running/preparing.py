@@ -195,6 +195,7 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings:
 
 
 def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Backend, settings: RunSettings) -> Work:
+    prompter = make_prompter(card, backend, settings)
     return Work(
         bundle=run.bundle,
         tasks=run.tasks,
@@ -203,10 +204,11 @@ def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Bac
         selection=run.selection,
         row=_run_row(run, name, backend, settings),
         backend=backend,
-        prompter=make_prompter(card, backend, settings),
+        prompter=prompter,
         mode=replace(
             settings.mode(backend.info.context_window),
             reasoning_block=settings.thinks and has_reasoning_block(card, backend),
+            chat_template=prompter.has_template,
         ),
         chunks=run.chunks,
     )

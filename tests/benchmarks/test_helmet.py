@@ -14,9 +14,11 @@ from bench.inputs import link_tree
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError
 from lbx.base.records import Sample, ScoredSample, Truncation
-from lbx.benchmarks.helmet.tasks import CATEGORIES, LENGTHS, SELECTIONS, TASKS
+from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, SELECTIONS, TASKS
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
 from lbx.options.asking import Mode
+from lbx.results import Store
 from tests.benchmarks.helmet_rows import (
     PROMPT_FILE,
     Row,
@@ -31,6 +33,7 @@ from tests.benchmarks.helmet_rows import (
     ruler_row,
 )
 from tests.command_line import Lbx
+from tests.golden.helmet_draws import FOLDER, SOURCE, read_lines
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 HELMET = BENCHMARKS["helmet"]
@@ -81,6 +84,35 @@ def test_prompts(bundle: Bundle) -> None:
     assert "(30) T 29" in cited.text and "(31)" not in cited.text
     icl = first(bundle, "icl_nlu_8k")
     assert HELMET.prompt(bundle, icl).before == "Write {label}.\n" and icl.context.count(" -> ") == 510
+
+
+def test_models_without_a_template_begin_with_the_answers_beginning(bundle: Bundle) -> None:
+    """The authors' prompt_template, and the text before the output that eval.py scores."""
+    sample, base, chat = first(bundle, "alce_asqa_8k"), Mode(chat_template=False), Mode()
+    prompt = HELMET.prompt(bundle, sample, base)
+    assert (prompt.chat, prompt.answer_prefix) == (False, "\n\nAnswer:")
+    assert prompt.text == HELMET.prompt(bundle, sample, chat).text
+    assert HELMET.next_step(bundle, sample, base, [" A red cat."]) == "Answer: A red cat."
+    assert HELMET.next_step(bundle, sample, chat, [" A red cat."]) == " A red cat."
+    assert HELMET.next_step(bundle, sample, base, ["\n"]) == "\n", "marked as empty"
+    kv = first(bundle, "json_kv_8k")
+    assert HELMET.prompt(bundle, kv, base) == HELMET.prompt(bundle, kv, chat)
+    assert HELMET.next_step(bundle, kv, base, ["x"]) == "x", "the score puts the beginning before it"
+
+
+@pytest.mark.skipif(not (FOLDER.is_dir() and SOURCE.is_file()), reason="needs the golden data in ../shared")
+def test_the_texts_that_the_authors_score(make_bundle: MakeBundle) -> None:
+    """Output with or without the beginning of the answer, by whether the model has a template."""
+    bundle = make_bundle({"files/princeton-nlp/HELMET/data.py": SOURCE})
+    compared = set()
+    for record in read_lines("scores"):
+        name = next((name for name in DATASETS if record["dataset"].startswith(name) and DATASETS[name].chat), "")
+        if name and not record["thinking"] and record["raw_output"].strip():
+            sample = Sample("helmet", f"{name}_8k", "0", "", "", (), meta={"fields": {}})
+            mode = Mode(chat_template=record["chat"])
+            assert HELMET.next_step(bundle, sample, mode, [record["raw_output"]]) == record["scored_output"]
+            compared.add((name, record["chat"]))
+    assert len(compared) > 8, compared
 
 
 def test_demonstrations_of_a_question_are_the_same_at_every_depth(bundle: Bundle) -> None:
@@ -189,8 +221,9 @@ def test_a_bundle_without_the_data(make_bundle: MakeBundle, tmp_path: Path) -> N
         assert caught.value.command == "lbx bundle bundle/helmet.toml bundle/helmet_hub.toml bundle/infinitebench.toml"
 
 
-def test_books_are_cut_by_the_tokenizer_in_the_bundle(make_bundle: MakeBundle, tmp_path: Path) -> None:
-    """The demo's tokenizer stands in for Llama 2's."""
+@pytest.fixture
+def with_books(make_bundle: MakeBundle, tmp_path: Path) -> Bundle:
+    """Bundle with InfiniteBench's books. The demo's tokenizer stands in for Llama 2's."""
     pytest.importorskip("tokenizers", reason="needs lbx[hf]")
     content = made_content(tmp_path / "made")
     short = {"id": 9, "context": "A short book.", "input": "Q9", "answer": ["z"], "options": ["x", "y", "z", "w"]}
@@ -203,6 +236,11 @@ def test_books_are_cut_by_the_tokenizer_in_the_bundle(make_bundle: MakeBundle, t
     (folder / "refs/main").write_text("0" * 40)
     (folder / "snapshots" / ("0" * 40)).mkdir(parents=True)
     link_tree(ROOT / "models/demo/hf/tokenizer.json", folder / "snapshots" / ("0" * 40) / "tokenizer.json")
+    return bundle
+
+
+def test_books_are_cut_by_the_tokenizer_in_the_bundle(with_books: Bundle) -> None:
+    bundle = with_books
     samples = list(HELMET.samples(bundle, "infbench_choice_8k"))
     assert sorted(sample.sample_id for sample in samples) == ["1", "2", "3"]
     assert all(sample.context.endswith(" (cut)") and 5_000 < len(sample.context) < 60_000 for sample in samples)
@@ -213,6 +251,33 @@ def test_books_are_cut_by_the_tokenizer_in_the_bundle(make_bundle: MakeBundle, t
     assert {task.name for task in HELMET.tasks(bundle)} >= {"infbench_qa_128k", "infbench_sum_8k"}
     for task in ("infbench_qa_16k", "infbench_sum_8k"):
         assert "Q2" not in first(bundle, task).meta["fields"]["demo"] or first(bundle, task).question != "Q2"
+
+
+def test_a_book_is_counted_once(with_books: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenised = []
+
+    def count_calls(tokenizer: ChunkTokenizer, text: str) -> list[int]:
+        tokenised.append(len(text))
+        return token_ends(tokenizer, text)
+
+    token_ends = ChunkTokenizer.token_ends
+    monkeypatch.setattr(ChunkTokenizer, "token_ends", count_calls)
+    for task in ("infbench_choice_8k", "infbench_choice_16k", "infbench_qa_8k"):
+        assert len(list(HELMET.samples(with_books, task))) == 3
+    book = max(tokenised)
+    assert tokenised.count(book) == 1 + 3, "once to be counted, and once to be cut for each task"
+
+
+def test_tasks_are_listed_without_reading_the_rows(with_books: Bundle) -> None:
+    """Books are gigabytes. A damaged row is found when samples are read."""
+    book = next((with_books.root / "data/hub").glob("*InfiniteBench/snapshots/*/longbook_qa_eng.jsonl"))
+    lines = book.read_bytes().splitlines(keepends=True)
+    book.unlink()
+    book.write_bytes(b"{\n" + b"".join(lines[1:]))
+    counts = {task.name: task.samples for task in HELMET.tasks(with_books)}
+    assert counts["infbench_qa_8k"] == counts["infbench_choice_8k"] == 4
+    with pytest.raises(BundleError, match="line 1"):
+        list(HELMET.samples(with_books, "infbench_qa_8k"))
 
 
 def rows_of(task: str, *values: float) -> list[ScoredSample]:
@@ -248,24 +313,59 @@ allow = ["data.py"]
 """
 
 
+def unpacked(lbx: Lbx, folder: Path, **changes: bytes) -> Path:
+    """Bundle of a local copy of the made-up data."""
+    for place, content in {**made_content(folder / "made"), **changes}.items():
+        path = place.replace("hub:princeton-nlp/HELMET", "hub").replace("files/princeton-nlp/HELMET", "files")
+        if isinstance(content, bytes):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+    (folder / "r.toml").write_text(RECIPE)
+    return lbx.unpacked(folder / "r.toml", folder)
+
+
+def scripted(folder: Path, window: int, answers: dict[str, str]) -> Path:
+    """Card of a model with scripted answers."""
+    (folder / "answers.jsonl").write_text(json.dumps(answers))
+    card = folder / f"m{window}.toml"
+    card.write_text(f'name = "m"\nbackend = "scripted"\ncontext_window = {window}\n[weights]\npath = "answers.jsonl"\n')
+    return card
+
+
+def test_prompts_cut_to_a_small_window_are_not_official(tmp_path: Path) -> None:
+    """The authors cut to the length in the task's name. A smaller window leaves less of the document."""
+    lbx = Lbx()
+    rows = as_lines(json_kv_row(number, context="x" * 9000) for number in range(3))
+    bundle = unpacked(lbx, tmp_path, **{file_of("json_kv", 105): rows})
+    found = []
+    for window in (100_000, 8192, 4000):
+        results = tmp_path / f"{window}.duckdb"
+        card = scripted(tmp_path, window, {"*": "v1"})
+        lbx.ok("run", "--bundle", bundle, "--model", card, "-o", results, "--tasks", "helmet/json_kv_8k,helmet/ruler_*")
+        with Store(results, read_only=True) as store:
+            cut = store.query("SELECT count(*) FILTER (truncated) FROM generations WHERE task = 'json_kv_8k'").rows
+            sql = "SELECT task, bool_and(official IS NULL) FROM numbers WHERE kind = 'task' GROUP BY ALL"
+            found.append((cut[0][0], dict(store.query(sql).rows)))
+        if window == 4000:
+            board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
+            assert "8k prompts cut to the window of 4,000 tokens" in board[0]["note"]
+    whole = {"json_kv_8k": False, "ruler_niah_mv_8k": False}
+    assert found == [(3, whole), (3, whole), (3, {**whole, "json_kv_8k": True})]
+
+
 def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:
     """The command line, on a local copy of the data and a model with scripted answers."""
     lbx = Lbx()
-    for place, content in made_content(tmp_path / "made").items():
-        path = place.replace("hub:princeton-nlp/HELMET", "hub").replace("files/princeton-nlp/HELMET", "files")
-        if isinstance(content, bytes):
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_bytes(content)
-    (tmp_path / "r.toml").write_text(RECIPE)
-    bundle = lbx.unpacked(tmp_path / "r.toml", tmp_path)
+    bundle = unpacked(lbx, tmp_path)
     answers = {str(sample.key): f" {sample.references[0]}" for sample in HELMET.samples(Bundle(bundle), "json_kv_8k")}
-    (tmp_path / "answers.jsonl").write_text(json.dumps({"*": " 12 red cat", **answers}))
-    card = 'name = "m"\nbackend = "scripted"\ncontext_window = 100000\n[weights]\npath = "answers.jsonl"\n'
-    (tmp_path / "m.toml").write_text(card)
+    card = scripted(tmp_path, 100_000, {"*": " 12 red cat", **answers})
     assert "helmet/json_kv_8k" in lbx.ok("tasks", "--bundle", bundle).stdout
     results = tmp_path / "r.duckdb"
-    arguments = ("--bundle", bundle, "--model", tmp_path / "m.toml", "-o", results)
+    arguments = ("--bundle", bundle, "--model", card, "-o", results)
     lbx.ok("run", *arguments, "--tasks", "helmet_recall,helmet/alce_asqa_8k,helmet/kilt_nq_8k")
+    with Store(results, read_only=True) as store:
+        cited = store.query("SELECT DISTINCT output FROM generations WHERE task = 'alce_asqa_8k'").rows
+    assert cited == [("Answer: 12 red cat",)], "the model has no template"
     board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
     assert {line["category"]: line["8k"] for line in board} == {
         "average": 50.0, "Recall": 75.0, "RAG": 25.0, "Cite": 50.0,

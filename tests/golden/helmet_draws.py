@@ -66,7 +66,7 @@ class MadeData:
         with tarfile.open(FOLDER / "inputs.tar.gz") as archive:
             archive.extractall(folder, filter="data")
         texts = Texts(SOURCE)
-        cutter = BookCutter(ChunkTokenizer(llama2 / "tokenizer.json"), texts)
+        cutter = BookCutter(ChunkTokenizer(llama2 / "tokenizer.json"), texts, {})
         return cls(next(folder.glob("*/data")).parent, cutter, texts)
 
     def rows(self, case: Mapping[str, Any]) -> tuple[str, list[DrawnRow]]:

@@ -105,6 +105,7 @@ def first_byte(path: Path) -> bytes:
         return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1]
 
 
+@cached_by_mtime
 def count_jsonl(path: Path) -> int:
     """Count the lines of a JSON lines file that are not blank, without parsing them. Raises BundleError."""
     with _translate_errors(str(path)), open_input(path) as file:

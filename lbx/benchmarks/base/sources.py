@@ -25,6 +25,7 @@ from lbx.base.errors import BundleError, NoDataError
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.data_files import (
     DataRow,
+    count_jsonl,
     count_keys,
     count_zip_lines,
     damaged_file_error,
@@ -54,7 +55,7 @@ class JsonLines:
         return read_jsonl(self.path)
 
     def count(self) -> int:
-        return sum(1 for _ in self.rows())
+        return count_jsonl(self.path)
 
 
 @dataclass(frozen=True, slots=True)

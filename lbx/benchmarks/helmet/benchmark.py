@@ -8,6 +8,7 @@ those that the code reads. A row of kilt/nq-dev-multikilt_1000_k50_dep6.jsonl:
 
 Recall, RAG, re-ranking and in-context learning send bare text that ends with the beginning of the answer ("Answer:").
 The score counts this beginning as part of the answer. The other categories use the model's chat template, without it.
+Models without a template are asked with bare text there, too, and the stored answer contains the beginning.
 
 Long documents are first cut by Llama 2's tokenizer, the same for every model. The model's own tokenizer then cuts the
 end of the documents, so that prompt and answer fill the length in the task's name.
@@ -40,6 +41,7 @@ from lbx.benchmarks.helmet.tasks import (
     TASKS,
     DatasetSettings,
     dataset_of,
+    prompt_limit,
     split_task,
 )
 from lbx.benchmarks.helmet.texts import Texts
@@ -47,6 +49,8 @@ from lbx.benchmarks.metrics import helmet as metrics
 from lbx.benchmarks.metrics.ruler import string_match_all
 from lbx.options.asking import PLAIN, Mode
 
+_INEXACT = 8
+"""Tokens that a cut may remove beyond the limit, because the rest of a document may have other tokens."""
 _DIGITS = 10
 """Digits of official numbers. The authors' script prints all."""
 _ANSWER_LABELS = {"json_kv": "corresponding value:", "icl": "label:", "multi_lexsum": "Summary:"}
@@ -63,13 +67,17 @@ class Helmet(Benchmark):
         open_tasks=tuple(task for task in TASKS if dataset_of(task).judge_metric),
         length_groups={task: split_task(task)[0] for task in TASKS},
     )
-    scoring = ScoringRules(average_of="mean of seven categories", cluster_name="question")
+    scoring = ScoringRules(
+        average_of="mean of seven categories",
+        cluster_name="question",
+        shortest_cuts={task: prompt_limit(task) - _INEXACT for task in TASKS},
+    )
     paper = PAPER
     boards = BOARDS
     published_scores = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks with all files in the bundle. Counting questions reads a task's whole file."""
+        """Return the tasks with all files in the bundle. Only files with several rows for a question are parsed."""
         return [
             Task(self.name, task, dataset_of(task).metrics, count)
             for task in TASKS
@@ -79,18 +87,31 @@ class Helmet(Benchmark):
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """Yield the authors' draws of a task."""
         rows = draw_rows(bundle, task)
-        texts = Texts(self.data.official_file(bundle, SCRIPT))
+        texts = self._texts(bundle)
         return with_unique_ids(_sample(task, row, texts) for row in rows)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Fill in the official prompt: bare text with the beginning of the answer, or a message in chat categories."""
-        dataset, (_, label) = dataset_of(sample.task), split_task(sample.task)
-        texts = Texts(self.data.official_file(bundle, SCRIPT))
+        """Fill in the official prompt: a message in chat categories, or bare text with the beginning of the answer."""
+        dataset = dataset_of(sample.task)
+        chat = dataset.chat and mode.chat_template
         values = {**sample.meta["fields"], "context": sample.context, "question": sample.question}
-        prompt = texts.prompt(template_of(sample.task), values, chat=dataset.chat, new_tokens=dataset.new_tokens)
+        prompt = self._texts(bundle).prompt(template_of(sample.task), values, chat=chat, new_tokens=dataset.new_tokens)
         window = mode.context_window
-        limit = min(LENGTHS[label], window) - dataset.new_tokens
+        limit = min(prompt_limit(sample.task), window - dataset.new_tokens)
         return replace(prompt, limits={window: limit}) if limit > 0 else prompt
+
+    def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
+        """Put the beginning of the answer before an answer to a chat category that was asked without a template.
+
+        Empty answers stay empty, so that they are marked.
+        """
+        output = outputs[-1]
+        if mode.chat_template or not dataset_of(sample.task).chat or not output.strip():
+            return output
+        return self._texts(bundle).answer_start(template_of(sample.task), sample.meta["fields"]) + output
+
+    def _texts(self, bundle: Bundle) -> Texts:
+        return Texts(self.data.official_file(bundle, SCRIPT))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """Score an output, with the beginning of the answer that ends a bare prompt."""

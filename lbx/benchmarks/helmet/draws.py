@@ -348,12 +348,16 @@ def labelled_texts(source: RowSource, label: str, labels: int) -> list[LabelledT
     return found
 
 
+def test_share(rows: int) -> int:
+    """Number of test rows among training rows that must serve for both, a tenth."""
+    return math.ceil(rows / 10)
+
+
 def split_training_rows(
     rows: Sequence[LabelledText], seed: int = SEED
 ) -> tuple[list[LabelledText], list[LabelledText]]:
     """Split rows into training and test rows, a tenth for the test, as ``train_test_split`` does."""
-    order = _order(len(rows), seed)
-    test = math.ceil(len(rows) / 10)
+    order, test = _order(len(rows), seed), test_share(len(rows))
     return [rows[index] for index in order[test:]], [rows[index] for index in order[:test]]
 
 
@@ -394,19 +398,22 @@ def _balance(rows: Sequence[LabelledText], count: int, seed: int) -> list[Labell
 
 
 class BookCutter:
-    """Llama 2's tokenizer, by which long documents are selected and cut, the same for every model."""
+    """Llama 2's tokenizer, by which long documents are selected and cut, the same for every model.
 
-    def __init__(self, tokenizer: ChunkTokenizer, texts: Texts) -> None:
+    Args:
+        counts: tokens by hash of a text, which tasks may share.
+    """
+
+    def __init__(self, tokenizer: ChunkTokenizer, texts: Texts, counts: dict[int, int]) -> None:
         self.texts = texts
-        self._tokenizer, self._mark = tokenizer, texts[places.CUT_MARK]
-        self._counts: dict[str, int] = {}
+        self._tokenizer, self._mark, self._counts = tokenizer, texts[places.CUT_MARK], counts
         self._cuts: dict[tuple[str, int], str] = {}
 
     def count(self, text: str) -> int:
         """Number of tokens, BOS included."""
-        if text not in self._counts:
-            self._counts[text] = len(self._tokenizer.token_ends(text)) + 1
-        return self._counts[text]
+        if (name := _hash(text)) not in self._counts:
+            self._counts[name] = len(self._tokenizer.token_ends(text)) + 1
+        return self._counts[name]
 
     def shorten(self, text: str, tokens: int) -> str:
         """Shorten a text to about this number of tokens, mark included."""
@@ -425,14 +432,8 @@ def narrativeqa_rows(
 ) -> Iterator[DrawnRow]:
     """Draw questions on stories of more than 131,072 tokens."""
     train_count = train.count() if size.shots else 0
-    are_long: dict[int, bool] = {}  # by hash of the story, which many questions share
-    stories = []
-    for row in source.rows():
-        stories.append(_hash(story := _inner(row, "document")))
-        if stories[-1] not in are_long:
-            are_long[stories[-1]] = cutter.count(story) > _SHORTEST_STORY
-    indices = [index for index in _order(len(stories), size.seed) if are_long[stories[index]]]
-    indices = indices[: size.limit]
+    are_long = [cutter.count(_inner(row, "document")) > _SHORTEST_STORY for row in source.rows()]
+    indices = [index for index in _order(len(are_long), size.seed) if are_long[index]][: size.limit]
     drawn = list(zip(indices, _select(source, indices), strict=True))
     demos = {index: list(demo_order(_inner(row, "question"), train_count)[: size.shots]) for index, row in drawn}
     wanted = {demo for indices in demos.values() for demo in indices}

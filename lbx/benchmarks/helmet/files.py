@@ -20,6 +20,7 @@ from lbx.benchmarks.helmet.tasks import (
     NARRATIVEQA,
     SCRIPT,
     DatasetSettings,
+    LabelledTexts,
     dataset_of,
     size_of,
 )
@@ -53,20 +54,29 @@ def draw_rows(bundle: Bundle, task: str) -> Iterator[DrawnRow]:
             path = DATA.official_file(bundle, dataset.demo_file)
             prompts = CitedPrompts.parse(DataRow(str(path), read_json(path)))
             rows = draws.alce_rows(JsonArray(_path(bundle, dataset.file), "docs"), prompts, size)
-        case "icl":
-            rows = draws.icl_rows(*_read_labelled_texts(bundle, dataset), texts, dataset.labels, size)
+        case "icl" if of := dataset.label_source:
+            train, *tests = (draws.labelled_texts(split, of.label, of.labels) for split in _labelled_splits(bundle, of))
+            train, test = (train, tests[0]) if tests else draws.split_training_rows(train)
+            rows = draws.icl_rows(train, test, texts, of.labels, size)
         case _:
             rows = _draw_books(bundle, dataset, texts, size)
     return rows
 
 
 def _draw_books(bundle: Bundle, dataset: DatasetSettings, texts: Texts, size: DrawSize) -> Iterator[DrawnRow]:
-    cutter = BookCutter(ChunkTokenizer(_book_tokenizer(bundle)), texts)
+    tokenizer, counts = _open_tokenizer(_book_tokenizer(bundle))
+    cutter = BookCutter(tokenizer, texts, counts)
     source = _book_source(bundle, dataset.kind)
     if dataset.kind in _BOOK_FILES:
         return draws.book_rows(source, dataset.kind, cutter, size)
     draw = draws.narrativeqa_rows if dataset.kind == "narrativeqa" else draws.multi_lexsum_rows
     return draw(source, _book_source(bundle, dataset.kind, "train"), cutter, size)
+
+
+@cached_by_mtime
+def _open_tokenizer(path: Path) -> tuple[ChunkTokenizer, dict[int, int]]:
+    """Open a tokenizer, with an empty cache of counts: a book is in several tasks, and takes seconds to count."""
+    return ChunkTokenizer(path), {}
 
 
 def count_rows(bundle: Bundle, task: str) -> int:
@@ -82,8 +92,9 @@ def count_rows(bundle: Bundle, task: str) -> int:
             case "alce":
                 DATA.official_file(bundle, dataset.demo_file)
                 count = JsonArray(_path(bundle, dataset.file), "docs").count()
-            case "icl":
-                count = len(_read_labelled_texts(bundle, dataset)[1])
+            case "icl" if of := dataset.label_source:
+                rows = _labelled_splits(bundle, of)[-1].count()
+                count = rows if of.test else draws.test_share(rows)
             case _:
                 _book_tokenizer(bundle)
                 count = _book_source(bundle, dataset.kind).count()
@@ -122,18 +133,8 @@ def _split(bundle: Bundle, repo: str, config: str, split: str) -> RowSource:
     return source
 
 
-def _read_labelled_texts(
-    bundle: Bundle, dataset: DatasetSettings
-) -> tuple[list[draws.LabelledText], list[draws.LabelledText]]:
-    """Read the training and the test texts of a dataset for in-context learning."""
-    of = dataset.label_source
-    assert of is not None
-    splits = [
-        draws.labelled_texts(_split(bundle, of.repo, of.config, split), of.label, of.labels)
-        for split in ("train", of.test)
-        if split
-    ]
-    return (splits[0], splits[1]) if of.test else draws.split_training_rows(splits[0])
+def _labelled_splits(bundle: Bundle, texts: LabelledTexts) -> list[RowSource]:
+    return [_split(bundle, texts.repo, texts.config, split) for split in ("train", texts.test) if split]
 
 
 def _book_source(bundle: Bundle, kind: str, split: str = "") -> RowSource:

@@ -66,11 +66,16 @@ def missing_parts(entry: BoardEntry) -> list[str]:
 
 
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
-    """Name the missing parts of the averages of a run. Published averages are complete."""
-    if entry.run_id is None or not (missing := missing_parts(entry)):
+    """Name what a run's averages lack. Published averages are complete."""
+    if entry.run_id is None:
         return entry
-    note = f"averages without {', '.join(missing)}"
-    return replace(entry, note=f"{entry.note}; {note}" if entry.note else note)
+    notes, window = [entry.note] if entry.note else [], entry.attributes.get("context_window")
+    cut = {split_task(key.task)[1] for key in entry.unofficial if key.kind == "task"}
+    if labels := [label for label in LENGTHS if label in cut and isinstance(window, int) and window < LENGTHS[label]]:
+        notes.append(f"{', '.join(labels)} prompts cut to the window of {window:,} tokens")
+    if missing := missing_parts(entry):
+        notes.append(f"averages without {', '.join(missing)}")
+    return replace(entry, note="; ".join(notes) or None)
 
 
 BOARDS = Boards(

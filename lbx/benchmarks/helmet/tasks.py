@@ -93,11 +93,6 @@ class DatasetSettings:
         """Number of questions, texts or rows that are drawn."""
         return 500 if self.label_source else 100
 
-    @property
-    def labels(self) -> int:
-        """Number of labels for in-context learning."""
-        return self.label_source.labels if self.label_source else 0
-
 
 def _metrics(headline: str) -> tuple[str, ...]:
     return (headline, *(metric for metric in TEXT_METRICS if metric != headline))
@@ -205,3 +200,8 @@ def dataset_of(task: str) -> DatasetSettings:
 def size_of(task: str) -> int:
     """Number of documents, pairs, demonstrations or tokens of a task (``DatasetSettings.sizes``)."""
     return dataset_of(task).sizes[list(LENGTHS).index(split_task(task)[1])]
+
+
+def prompt_limit(task: str) -> int:
+    """Tokens to which the authors cut a task's prompts: the length in its name less the answer's budget."""
+    return LENGTHS[split_task(task)[1]] - dataset_of(task).new_tokens

@@ -84,7 +84,7 @@ class _ScoreAggregator:
         self._names: dict[str, Any] = {"run_id": run_id, "benchmark": benchmark.name}
         names = [run_id, benchmark.name]
         harness = harnesses_of_runs(store).get(run_id)
-        self._unofficial = harness.unofficial_tasks if harness else frozenset[str]()
+        self._unofficial = harness.unofficial_tasks if harness else self._cut_tasks()
         sql = "SELECT task, scorable_samples, iterations FROM coverage WHERE run_id = ? AND benchmark = ?"
         coverage = store.query(sql, names).rows
         self._scorable: dict[str, int | None] = {task: samples for task, samples, _ in coverage}
@@ -116,6 +116,17 @@ class _ScoreAggregator:
         ).rows:
             self._bare_failures.setdefault(task, []).append((sample_id, iteration))
         self._heads: dict[str, Number] = {}
+
+    def _cut_tasks(self) -> frozenset[str]:
+        """Tasks with a prompt that was cut to fewer tokens than the authors cut it to, such as to a small window."""
+        if not (shortest := self._benchmark.scoring.shortest_cuts):
+            return frozenset()
+        sql = (
+            "SELECT task, min(original_tokens - tokens_cut) FROM generations "
+            "WHERE run_id = ? AND benchmark = ? AND truncated GROUP BY ALL"
+        )
+        cuts = self._store.query(sql, [*self._names.values()]).rows
+        return frozenset(task for task, tokens in cuts if tokens is not None and tokens < shortest.get(task, 0))
 
     def _missing_rows(self, task: str, *, failed: int, unasked: int) -> list[ScoredSample]:
         """List failed answers, and iterations that an interrupted run has not asked of samples that it asked before."""

@@ -44,6 +44,35 @@ CONTENT: Mapping[str, bytes] = {
 NARRATIVE, BOOK, CASE = RATING_RUBRICS
 
 
+RECIPE = f"""
+name = "judged"
+[[source]]
+kind = "path"
+path = "HELMET"
+repo = "princeton-nlp/HELMET"
+type = "dataset"
+files = ["data/*.jsonl"]
+[[source]]
+kind = "path"
+path = "scripts"
+to = "{Path(ANSWER_SCRIPT).parent}"
+licence = "MIT"
+allow = ["eval_gpt4_longqa.py", "eval_gpt4_summ.py"]
+"""
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive with the scripts and key points, unpacked."""
+    folder = tmp_path_factory.mktemp("judged")
+    for place, content in CONTENT.items():
+        path = folder / place.replace("hub:princeton-nlp/", "").replace("files/princeton-nlp/HELMET/", "")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (folder / "judged.toml").write_text(RECIPE)
+    return Lbx().unpacked(folder / "judged.toml", folder)
+
+
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     return write_bundle(tmp_path / "b", CONTENT)
@@ -66,8 +95,8 @@ def answered(folder: Path, outputs: Mapping[tuple[str, str], str]) -> Path:
     return path
 
 
-def judge(lbx: Lbx, results: Path, card: Path, *more: object) -> Any:
-    return lbx("judge", results, "--bundle", results.parent / "b", "--judge", card, "--run", "mine", "--no-plan", *more)
+def judge(lbx: Lbx, results: Path, bundle: Path, card: Path, *more: object) -> Any:
+    return lbx("judge", results, "--bundle", bundle, "--judge", card, "--run", "mine", "--no-plan", *more)
 
 
 def rows(results: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -75,46 +104,55 @@ def rows(results: Path, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in store.query(sql).rows]
 
 
-def test_answers_on_stories(lbx: Lbx, bundle: Bundle, tmp_path: Path) -> None:
+def test_answers_on_stories(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
     answers = {
         ("narrativeqa_8k", "0"): "It was\nanswer: Ann.\nYes",
         ("narrativeqa_16k", "1"): "Bob",
         ("json_kv_8k", "x"): "y",
     }
     results = answered(tmp_path, answers)
-    prompt = "Rate {}. Q Who? Gold [\"Ann's\", 'Bob'] Said Ann. Yes"
-    card = table(tmp_path, "critic", {prompt: 'So: {"fluency": 1, "correctness": 2}', "*": "no idea"})
-    done = judge(lbx, results, card)
+    card = table(tmp_path, "critic", {"*": 'So: {"fluency": 1, "correctness": 2}'})
+    done = judge(lbx, results, unpacked, card)
     assert done.returncode == 0, done.stderr
     assert "2 questions, 2 ratings with the rubric 'helmet_narrativeqa'" in done.stderr
     found = rows(results, "SELECT task, rating, state, current FROM judgements ORDER BY task")
-    assert found == [("narrativeqa_16k", None, "none", True), ("narrativeqa_8k", 2.0, "ok", True)]
-    ((rating, score, errors, low, high),) = rows(
-        results, "SELECT rating, score, n_errors, scale_low, scale_high FROM judge_results WHERE task IS NULL"
-    )
-    assert (rating, score, errors, low, high) == (2.0, 2 / 3, 1, 0, 3)
+    assert found == [("narrativeqa_16k", 2.0, "ok", True), ("narrativeqa_8k", 2.0, "ok", True)]
+    totals = "SELECT rating, score, n_errors, scale_low, scale_high FROM judge_results WHERE task IS NULL"
+    assert rows(results, totals) == [(2.0, 2 / 3, 0, 0, 3)]
     ((name, official),) = rows(results, "SELECT name, official FROM group_scores WHERE grouping = 'judge'")
-    assert "critic" in name and official == 2.0
-    again = judge(lbx, results, card)
-    assert "2 already done" in again.stdout
+    assert name.startswith("critic") and official == 2.0
+    ((length, official),) = rows(
+        results, "SELECT name, official FROM group_scores WHERE grouping = 'length' AND name = '8k'"
+    )
+    assert (length, official) == ("8k", None), "the average lacks six categories, and no judge completes it"
+    assert "2 already done" in judge(lbx, results, unpacked, card).stdout
 
 
-def test_summaries_are_rated_by_three_prompts(lbx: Lbx, bundle: Bundle, tmp_path: Path) -> None:
+def test_a_judge_without_ratings(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, {("narrativeqa_8k", "0"): ""})
+    done = judge(lbx, results, unpacked, table(tmp_path, "mute", {"*": "Full marks."}))
+    assert done.returncode == 0 and "1 of 1 text contains no verdict" in done.stderr
+    assert rows(results, "SELECT rating, n_errors, n_none FROM judge_results WHERE task IS NULL") == [(None, 1, 1)]
+    assert rows(results, "SELECT count(*) FROM group_scores WHERE grouping = 'judge'") == [(0,)]
+
+
+def test_summaries_are_rated_by_three_prompts(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
     results = answered(tmp_path, {("infbench_sum_8k", "7"): " A boy swims. ", ("narrativeqa_8k", "0"): "Bob"})
-    replies = {
-        "Fluent? A boy swims.": 'Yes. {"fluency": 1}',
-        "Found? 1. a boy\n2. a dog\n3. a sea\n4. it ends in A boy swims.": '{"supported_key_points": [1], "recall": 1}',
-        "Supported? Ann's has A boy swims.": '```json\n{"precision": 1, "sentence_count": 1}\n```',
-    }
-    card = table(tmp_path, "critic", replies)
-    fails(judge(lbx, results, card), 2, "different rubrics", "--rubric helmet_narrativeqa")
-    done = judge(lbx, results, card, "--rubric", BOOK)
+    reply = 'Yes. {"fluency": 1, "recall": 1, "precision": 2, "sentence_count": 2}'
+    card = table(tmp_path, "critic", {"*": reply})
+    fails(judge(lbx, results, unpacked, card), 2, "different rubrics", f"--rubric {NARRATIVE}")
+    done = judge(lbx, results, unpacked, card, "--rubric", BOOK)
     assert done.returncode == 0, done.stderr
-    ((rating, output, state),) = rows(results, "SELECT rating, output, state FROM judgements")
-    assert (rating, json.loads(output), state) == (2 * 0.25 / 1.25, list(replies.values()), "ok")
-    scored = lbx("score", results)
-    assert scored.returncode == 0, scored.stderr
-    assert rows(results, "SELECT rating FROM judge_results WHERE task IS NULL") == [(2 * 0.25 / 1.25,)]
+    ((rating, output, state, steps),) = rows(
+        results,
+        "SELECT j.rating, j.output, j.state, len(g.steps::JSON[]) FROM judgements j JOIN generations g "
+        "ON (g.run_id, g.sample_id) = (j.judge_id, j.round_id)",
+    )
+    assert (rating, json.loads(output), state, steps) == (0.4, [reply] * 3, "ok", 2)
+    assert lbx("score", results).returncode == 0
+    assert rows(results, "SELECT rating FROM judge_results WHERE task IS NULL") == [(0.4,)]
+    shown = lbx("report", results, "judge_results")
+    assert shown.returncode == 0 and "not calibrated" in shown.stdout
 
 
 def test_lawsuits_need_long_summaries(bundle: Bundle, tmp_path: Path) -> None:
@@ -218,3 +256,18 @@ def test_names_of_rubrics_are_reserved(tmp_path: Path) -> None:
 def test_names_of_rubrics_are_no_paths(tmp_path: Path) -> None:
     spec = judge_spec({"bundle": "b", "model": "m.toml", "runs": ("r",), "answers": ("a",), "rubric": BOOK})
     assert spec.with_absolute_paths().rubric == BOOK and spec.question_set == "open"
+
+
+def test_the_prompts_of_a_summary_are_shown(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, {("infbench_sum_8k", "7"): " A boy swims. "})
+    card = table(tmp_path, "critic", {"*": '{"fluency": 1}'})
+    assert judge(lbx, results, unpacked, card).returncode == 0
+    shown = lbx("show", results, "--run", rows(results, "SELECT judge_id FROM judges")[0][0], "--prompt", "--json")
+    assert shown.returncode == 0, shown.stderr
+    (answer,) = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [prompt["text"] for prompt in answer["prompts"]] == [
+        "Fluent? A boy swims.",
+        "Found? 1. a boy\n2. a dog\n3. a sea\n4. it ends in A boy swims.",
+        "Supported? Ann's has A boy swims.",
+    ]
+    assert answer["prompt_is_the_same"]

@@ -9,8 +9,9 @@ stay unchanged. Each round stores the rules for parsing a verdict, so that store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, fields
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 
 from lbx.base.bundle_folder import Bundle
@@ -53,6 +54,8 @@ class Round:
         answer_first: whether the judge reads the judged answer first.
         document_sha256: hash of the judged sample's document, or "" if unknown.
         marks: marks of the question's copies that the round counts for, once for each.
+        texts: texts for the placeholders of a family's rubric, in place of ``fields``. The other attributes determine
+            them, so that they are not part of the round's id.
     """
 
     benchmark: str
@@ -70,10 +73,11 @@ class Round:
     language: str = "en"
     document_sha256: str = ""
     marks: tuple[str, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     def round_id(self, rubric_sha256: str) -> str:
         """Id of the round's sample, for a rubric."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "texts"}
         return sha256_text(canonical_json({**values, "rubric": rubric_sha256}))[:_ID_LENGTH]
 
     def sample(self, rubric: Rubric, document: str = "") -> RoundSample:
@@ -100,7 +104,7 @@ class Round:
             against_sha256=sha256_text(self.against) if has_rival else None,
             against_words=len(self.against.split()) if has_rival else None,
             verdicts=rubric.verdicts if is_pair else None,
-            pattern=None if is_pair else rubric.pattern,
+            pattern=None if is_pair else rubric.pattern.replace("{points}", self.texts.get("points", "{points}")),
             scale_low=None if is_pair else rubric.low,
             scale_high=None if is_pair else rubric.high,
         )
@@ -119,6 +123,8 @@ class Round:
     @property
     def fields(self) -> dict[str, str]:
         """Texts for the placeholders of a rubric, except {document}."""
+        if self.texts:
+            return dict(self.texts)
         first, second = (self.answer, self.against) if self.answer_first else (self.against, self.answer)
         values = {"question": self.question, "reference": "\n".join(map(str, self.references))}
         return {**values, "answer": self.answer, "a": first, "b": second}
@@ -182,10 +188,20 @@ class JudgeBenchmark(Benchmark):
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """Fill in the rubric's messages. Only a document may be cut, in its middle."""
-        rubric, round_ = self._rubric, self._rounds[sample.sample_id]
+        assert self._rubric is not None
+        return self._prompt(self._rubric, self._rubric.user, sample)
+
+    def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
+        """Return the prompt of the rubric's next message, or the reply, or the JSON list of several replies."""
+        rubric = self._rubric
         assert rubric is not None
-        values = {**round_.fields, "document": sample.context}
-        before, document, after = fill_format(rubric.user, values, document="document", source=rubric.source)
+        if len(outputs) <= len(rubric.more_users):
+            return self._prompt(rubric, rubric.more_users[len(outputs) - 1], sample)
+        return json.dumps(list(outputs), ensure_ascii=False) if rubric.more_users else outputs[-1]
+
+    def _prompt(self, rubric: Rubric, user: str, sample: Sample) -> Prompt:
+        values = {**self._rounds[sample.sample_id].fields, "document": sample.context}
+        before, document, after = fill_format(user, values, document="document", source=rubric.source)
         return Prompt(
             before=before,
             document=document,

@@ -9,7 +9,7 @@ from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.babilong import Babilong
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
-from lbx.benchmarks.base.rubric import Rubric
+from lbx.benchmarks.base.rubric import Rubric, TextMaker
 from lbx.benchmarks.graphwalks import GraphWalks
 from lbx.benchmarks.helmet.benchmark import Helmet
 from lbx.benchmarks.infinitebench import InfiniteBench
@@ -31,6 +31,7 @@ __all__ = [
     "BENCHMARKS",
     "EXPORT_FORMATS",
     "IMPORT_FORMATS",
+    "RATING_RUBRICS",
     "CustomBenchmark",
     "all_tasks",
     "available_benchmarks",
@@ -43,6 +44,8 @@ __all__ = [
     "longbench_harnesses",
     "official_judge",
     "official_rubric",
+    "rating_rubric",
+    "rating_texts",
     "reserved_names",
     "rubric_file",
     "unit_of",
@@ -86,6 +89,11 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
     Babilong(),
 )
 """{name: benchmark}. Families are registered only here."""
+
+RATING_RUBRICS: Mapping[str, Benchmark] = {
+    name: family for family in BENCHMARKS.values() for name in family.rubrics.tasks
+}
+"""{rubric of a family's authors, by which a judge rates single answers: the family}."""
 
 EXPORT_FORMATS = ("every_eval_ever", "inspect", "lm_eval", "model_index")
 """Formats of other evaluation tools that `lbx export` writes. No benchmark can have these names."""
@@ -132,6 +140,20 @@ def official_rubric(bundle: Bundle) -> Rubric:
     """Parse the official judge's rubric. Raises BundleError if it is missing in the bundle, or is another version."""
     family = BENCHMARKS[official_judge.BENCHMARK]
     return official_judge.parse_rubric(family.data.official_file(bundle, official_judge.SCRIPT))
+
+
+def rating_rubric(bundle: Bundle, name: str) -> Rubric:
+    """Parse one of ``RATING_RUBRICS``. Raises BundleError if it is missing in the bundle, or is another version."""
+    parser = RATING_RUBRICS[name].rubrics.parser
+    assert parser is not None
+    return parser(bundle, name)
+
+
+def rating_texts(bundle: Bundle, name: str) -> TextMaker:
+    """Maker of texts for one of ``RATING_RUBRICS``. Raises BundleError if the bundle lacks data that it shows."""
+    source = RATING_RUBRICS[name].rubrics.text_source
+    assert source is not None
+    return source(bundle, name)
 
 
 def rubric_file(name: str, bundle: Bundle) -> Path | None:

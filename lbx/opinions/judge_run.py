@@ -16,7 +16,15 @@ from lbx.base.tables import entry_error, read_table
 from lbx.base.units import format_count
 from lbx.benchmarks.base.rubric import PAIR, Rubric, parse_rubric_table
 from lbx.benchmarks.judge import JudgeBenchmark
-from lbx.benchmarks.registry import BENCHMARKS, official_judge, official_rubric, rubric_file
+from lbx.benchmarks.registry import (
+    BENCHMARKS,
+    RATING_RUBRICS,
+    official_judge,
+    official_rubric,
+    rating_rubric,
+    rating_texts,
+    rubric_file,
+)
 from lbx.exchange.importing import import_published_run
 from lbx.opinions.judge_spec import OFFICIAL, JudgeSpec
 from lbx.opinions.rounds import (
@@ -27,6 +35,7 @@ from lbx.opinions.rounds import (
     has_length_hint,
     judged_models,
     make_rounds,
+    matches_task,
     read_answers,
 )
 from lbx.options.option import fields_of
@@ -68,6 +77,8 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
         BundleError: the bundle lacks the official rubric.
         UsageError: a file is missing or invalid.
     """
+    if spec.rubric in RATING_RUBRICS:
+        return rating_rubric(bundle, spec.rubric)
     if spec.rubric != OFFICIAL:
         return read_rubric(Path(spec.rubric))
     try:
@@ -90,11 +101,12 @@ def read_rubric(path: Path) -> Rubric:
     """
     if not path.exists():
         raise UsageError(
-            f"There is no rubric {str(path)!r}: it is neither {OFFICIAL} nor a file.",
+            f"There is no rubric {str(path)!r}: it is neither {OFFICIAL}, {', '.join(RATING_RUBRICS)} nor a file.",
             fix="Pass a rubric's TOML file, or your benchmark.toml if it has a [rubric] (docs/judges.md).",
         )
     table, _ = read_table(path)
     reserved = {OFFICIAL: f"the official rubric of {official_judge.TITLE}"}
+    reserved |= {name: f"a rubric of {family.name}" for name, family in RATING_RUBRICS.items()}
     if "task" not in table:
         return parse_rubric_table(table, str(path), path.name, reserved)
     if not isinstance(rubric := table.get("rubric"), dict):
@@ -176,26 +188,36 @@ def import_published_models(spec: JudgeSpec, output: Path, *, quiet: bool = Fals
 
 
 def _with_bundled_rubric(spec: JudgeSpec, bundle: Bundle, stores: Sequence[Store]) -> JudgeSpec:
-    """Use the rubric of a bundled benchmark definition if no answer belongs to a benchmark with an official rubric.
+    """Use a rubric of the answers' benchmark if none is chosen and no answer is of the default rubric's benchmark.
+
+    That is the rubric of a custom benchmark's definition, or a benchmark's rubric for the tasks of the answers.
 
     Raises:
-        UsageError: rubrics of several benchmarks apply.
+        UsageError: several rubrics apply.
     """
-    query = "SELECT DISTINCT benchmark FROM generations WHERE list_contains(?, run_id) ORDER BY ALL"
-    answered = dict.fromkeys(row[0] for store in stores for row in store.query(query, [list(spec.runs)]).rows)
-    judged = [name for name in answered if {"all", name} & {task.partition("/")[0] for task in spec.tasks}]
-    if spec.rubric != OFFICIAL or OFFICIAL in judged:
+    if spec.rubric != OFFICIAL:
         return spec
-    files = {name: path for name in judged if name in BENCHMARKS and (path := rubric_file(name, bundle))}
-    if len(files) > 1:
+    query = "SELECT DISTINCT benchmark, task FROM generations WHERE list_contains(?, run_id) ORDER BY ALL"
+    answered = dict.fromkeys(tuple(row) for store in stores for row in store.query(query, [list(spec.runs)]).rows)
+    judged = [key for key in answered if any(matches_task(key[0], key[1], name) for name in spec.tasks)]
+    if any(benchmark == OFFICIAL for benchmark, _ in judged):
+        return spec
+    names = dict.fromkeys(benchmark for benchmark, _ in judged)
+    rubrics = {name: path for name in names if name in BENCHMARKS and (path := rubric_file(name, bundle))}
+    choices = {name: (str(path), f"--tasks {name}") for name, path in rubrics.items()}
+    for rubric, family in RATING_RUBRICS.items():
+        if any(benchmark == family.name and task in family.rubrics.tasks[rubric] for benchmark, task in judged):
+            choices[rubric] = (rubric, f"--rubric {rubric}")
+    if len(choices) > 1:
         raise UsageError(
-            f"{' and '.join(files)} have different rubrics, but a judge can use only one.",
-            fix=f"Choose one benchmark, for example --tasks {next(iter(files))}.",
+            f"{' and '.join(choices)} have different rubrics, but a judge can use only one.",
+            fix=f"Choose one, for example {next(iter(choices.values()))[1]}.",
         )
-    if not files:
+    if not choices:
         return spec
-    ((name, path),) = files.items()
-    return replace(spec, rubric=str(path), tasks=(name,) if "all" in spec.tasks else spec.tasks)
+    ((name, (rubric, _)),) = choices.items()
+    tasks = (name,) if name in rubrics and "all" in spec.tasks else spec.tasks
+    return replace(spec, rubric=rubric, tasks=tasks)
 
 
 def _stored_runs(stores: Sequence[Store]) -> _StoredRuns:
@@ -283,7 +305,11 @@ def resolve_judge(spec: JudgeSpec, bundle: Bundle) -> ResolvedJudge:
         _refuse_two_protocols(length_hints, spec)
         models = {model.run_id: model for store in reversed(stores) for model in judged_models(store, _run_names(spec))}
     choice = QuestionChoice(spec.question_set, spec.tasks, spec.limit, spec.orders == "both")
-    rounds = make_rounds(rubric, judged, against, choice, bundle)
+    make_texts = None
+    if family := RATING_RUBRICS.get(spec.rubric):
+        choice = replace(choice, rated_tasks=tuple((family.name, task) for task in family.rubrics.tasks[spec.rubric]))
+        make_texts = rating_texts(bundle, spec.rubric)
+    rounds = make_rounds(rubric, judged, against, choice, bundle, make_texts=make_texts)
     _log_counts(rounds, rubric)
     judging = JudgeBenchmark(rubric, rounds.rounds, _read_samples)
     return ResolvedJudge(judging, rubric.settings(spec.orders), list(models.values()))

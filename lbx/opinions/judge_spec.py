@@ -53,7 +53,7 @@ class JudgeSpec(RunSpec):
             panel="What to ask",
         ),
     ] = None
-    rubric: Annotated[str, question_option("leval or a TOML file; default: your benchmark's, else leval.", "FILE")] = (
+    rubric: Annotated[str, question_option("leval, a benchmark's (helmet_narrativeqa) or a TOML file.", "FILE")] = (
         OFFICIAL
     )
     orders: Annotated[
@@ -117,6 +117,12 @@ class JudgeSpec(RunSpec):
         """Value of ``questions``, or the default."""
         return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
 
+    @property
+    def rubric_path(self) -> Path | None:
+        """Path of the rubric's file, or None for the name of a rubric in the bundle."""
+        is_file = self.rubric != OFFICIAL and Path(self.rubric).exists()
+        return Path(self.rubric) if is_file else None
+
     def copy_inputs(self, folder: Path, mount_path: str) -> Self:
         """Copy the results files with answers, which stay readable during writes (see ``RunSpec.copy_inputs``)."""
         from lbx.results import Store
@@ -128,13 +134,13 @@ class JudgeSpec(RunSpec):
             with Store(Path(path), read_only=True):  # no writer during the copy
                 commit_copies.copy_database(Path(path), folder / answers[-1])
         rubric = self.rubric
-        if rubric != OFFICIAL:
-            write_file(folder / Path(rubric).name, read_input(Path(rubric), SMALL))
-            rubric = f"{mount_path}/{Path(rubric).name}"
+        if self.rubric_path:
+            write_file(folder / self.rubric_path.name, read_input(self.rubric_path, SMALL))
+            rubric = f"{mount_path}/{self.rubric_path.name}"
         return replace(self, answers=tuple(f"{mount_path}/{name}" for name in answers), rubric=rubric)
 
     def with_absolute_paths(self) -> Self:
-        rubric = self.rubric if self.rubric == OFFICIAL else str(Path(self.rubric).absolute())
+        rubric = str(self.rubric_path.absolute()) if self.rubric_path else self.rubric
         answers = tuple(str(Path(path).absolute()) for path in self.answers)
         return replace(RunSpec.with_absolute_paths(self), rubric=rubric, answers=answers)
 

@@ -21,7 +21,7 @@ from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.benchmark import MARKS, MARKS_BY_NAME, copy_pairs, has_copies, marks_in, needs_model
-from lbx.benchmarks.base.rubric import PAIR, Rubric
+from lbx.benchmarks.base.rubric import PAIR, Rubric, RubricTexts, TextMaker
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
 from lbx.engine.prompter import Tokenizer
@@ -152,16 +152,20 @@ class QuestionChoice:
         tasks: names and patterns of tasks.
         limit: maximum number of questions of each task.
         both_orders: whether each pair is shown in both orders.
+        rated_tasks: (benchmark, task) of the answers that the rubric is for, or None for all.
     """
 
     questions: str
     tasks: Sequence[str] = ("all",)
     limit: int | None = None
     both_orders: bool = True
+    rated_tasks: Sequence[tuple[str, str]] | None = None
 
     def includes(self, question: StoredQuestion) -> bool:
         sample = question.sample
-        if not any(_matches(sample, name) for name in self.tasks):
+        if not any(matches_task(sample.benchmark, sample.task, name) for name in self.tasks):
+            return False
+        if self.rated_tasks is not None and (sample.benchmark, sample.task) not in self.rated_tasks:
             return False
         if self.questions == "open":
             family = BENCHMARKS.get(sample.benchmark)
@@ -207,11 +211,14 @@ def make_rounds(
     against: RunAnswers | None,
     choice: QuestionChoice,
     bundle: Bundle | None = None,
+    *,
+    make_texts: TextMaker | None = None,
 ) -> Rounds:
     """Make the rounds of a judge.
 
     Args:
         bundle: source of the prompts of samples without a question.
+        make_texts: makes the texts of a family's rubric.
 
     Raises:
         UsageError: no question can be judged, or the rubric does not fit ``against``.
@@ -232,6 +239,8 @@ def make_rounds(
             result.without_task += not text.strip()
         question_with_text = replace(question, sample=replace(question.sample, question=text))
         rounds = _question_rounds(question_with_text, judged_runs, against, choice, result)
+        if make_texts is not None:
+            rounds = [_with_texts(round_, make_texts(question.sample, round_.answer)) for round_ in rounds]
         result.questions += bool(rounds)
         result.rounds += sorted(rounds, key=lambda round_: (round_.answer_first, round_.against_iteration))
     if not result.rounds:
@@ -270,6 +279,10 @@ def _question_rounds(
             if against and choice.both_orders:
                 rounds.append(replace(round_, answer_first=False))
     return rounds
+
+
+def _with_texts(round_: Round, texts: RubricTexts) -> Round:
+    return replace(round_, references=texts.references, texts=texts.values)
 
 
 def _iteration_pairs(
@@ -313,15 +326,15 @@ def _no_rounds_error(
     return UsageError(f"No questions to judge: {runs} any question that is {kind}{tasks}.", fix=fix)
 
 
-def _matches(sample: Sample, name: str) -> bool:
-    """Whether a sample belongs to ``name``: a benchmark, "benchmark/task", a pattern or "all"."""
-    benchmark, _, task = name.partition("/")
+def matches_task(benchmark: str, task: str, name: str) -> bool:
+    """Whether a task belongs to ``name``: a benchmark, "benchmark/task", a pattern or "all"."""
+    selected, _, pattern = name.partition("/")
     if name == "all":
         return True
-    if benchmark != sample.benchmark:
-        family = BENCHMARKS.get(sample.benchmark)
-        return family is not None and not task and sample.task in family.catalogue.selections.get(benchmark, ())
-    return not task or fnmatchcase(sample.task, task)
+    if selected != benchmark:
+        family = BENCHMARKS.get(benchmark)
+        return family is not None and not pattern and task in family.catalogue.selections.get(selected, ())
+    return not pattern or fnmatchcase(task, pattern)
 
 
 def _task_order(key: Sequence[str]) -> tuple[int, str, int, str]:

@@ -129,10 +129,11 @@ def _open_works(spec: RunSpec, run_id: str | None = None, results: Path | None =
 def _prompts_of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWER,)) -> Iterator[SentPrompt]:
     benchmark = work.benchmarks[sample.benchmark]
     yield _sent_prompt(work, sample.key, 0, work.prompt(sample))
-    for answer in answers[:1]:
-        second = benchmark.next_step(work.bundle, sample, work.mode, [answer])
-        if isinstance(second, Prompt):
-            yield _sent_prompt(work, sample.key, 1, second)
+    for number in range(1, len(answers) + 1):
+        prompt = benchmark.next_step(work.bundle, sample, work.mode, answers[:number])
+        if not isinstance(prompt, Prompt):
+            break
+        yield _sent_prompt(work, sample.key, number, prompt)
 
 
 def _sent_prompt(work: Work, key: SampleKey, step: int, prompt: Prompt) -> SentPrompt:

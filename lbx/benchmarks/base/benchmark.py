@@ -32,6 +32,7 @@ from lbx.base.records import (
 from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.benchmarks.base.paper_tables import Boards, LengthCurve, Paper, PublishedScoreFormat
 from lbx.benchmarks.base.predictions import PredictionFormat, ResultFormat
+from lbx.benchmarks.base.rubric import FamilyRubrics
 from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
 from lbx.engine.wrapping import Tokenizer
@@ -243,6 +244,8 @@ class Benchmark(ABC):
     """Tables and charts of the family's leaderboards."""
     published_scores: ClassVar[PublishedScoreFormat] = PublishedScoreFormat()
     """Layout and checks of the family's published scores."""
+    rubrics: ClassVar[FamilyRubrics] = FamilyRubrics()
+    """The authors' rubrics, by which a judge rates single answers."""
 
     def for_model(self, model: UnloadedModel, mode: Mode) -> Benchmark:
         """Return the family with samples for a model, which is ``self`` unless samples depend on the model.

@@ -29,14 +29,16 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from lbx.base.records import JudgedAnswer, Score, canonical_json, sha256_text
+from lbx.base.bundle_folder import Bundle
+from lbx.base.records import JudgedAnswer, Sample, Score, canonical_json, sha256_text
 from lbx.base.tables import check_table, entry_error, is_name
 from lbx.benchmarks.base.sources import template_fields
+from lbx.benchmarks.metrics.judged_json import is_formula, rate
 
 PAIR, RATING = "pair", "score"
 """Kinds of rubrics: a pair rubric asks for the better of two answers, a score rubric rates a single answer."""
@@ -64,9 +66,12 @@ class Rubric:
         system, user: the messages. ``user`` is a ``str.format`` template of {question}, {reference}, {document}, and
             {a} and {b}, or {answer} in a score rubric. Both are "" if a file was imported without messages.
         verdicts: for a pair, (mark, "first" | "second" | "tie") in order of priority.
-        pattern: for a rating, the text around the number: "[[{rating}]]".
+        pattern: for a rating, the text around the number: "[[{rating}]]", or a formula of the fields of a JSON object
+            (``lbx.benchmarks.metrics.judged_json``).
         low, high: ends of the scale of ratings.
         source: file that contains the rubric.
+        more_users: further user messages on the same answer, each asked by itself. The judge's text is then the JSON
+            list of all replies.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Rubric:
     high: float = 0
     max_new_tokens: int = NEW_TOKENS
     source: str = "lbx"
+    more_users: tuple[str, ...] = ()
 
     @cached_property
     def sha256(self) -> str:
@@ -104,6 +110,37 @@ class Rubric:
     def settings(self, orders: str) -> dict[str, str]:
         """Settings of a judge's run that describe the rubric. ``orders`` is "both" or "given"."""
         return {"rubric": self.name, "rubric_sha256": self.sha256, "rubric_source": self.source, "orders": orders}
+
+
+class RubricTexts(NamedTuple):
+    """Texts of a judged answer for a family's rubric.
+
+    Attributes:
+        references: everything that the judge is shown besides question and answer.
+        values: {placeholder: text}. "points" is the number in a formula.
+    """
+
+    references: tuple[str, ...]
+    values: Mapping[str, str]
+
+
+TextMaker = Callable[[Sample, str], RubricTexts]
+"""Function that makes the texts of a judged sample and its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyRubrics:
+    """Rubrics of a family's authors, by which a judge rates single answers.
+
+    Attributes:
+        tasks: {rubric: tasks of the answers that it rates}.
+        parser: parses the rubric of a name, which a bundle contains. Raises BundleError.
+        text_source: returns the maker of texts for the rubric of a name. Raises BundleError without data that it shows.
+    """
+
+    tasks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    parser: Callable[[Bundle, str], Rubric] | None = None
+    text_source: Callable[[Bundle, str], TextMaker] | None = None
 
 
 def winners_in(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
@@ -169,6 +206,12 @@ def _rating(subject: JudgedAnswer, text: str) -> list[Score]:
     pattern, low, high = subject.pattern, subject.scale_low, subject.scale_high
     if pattern is None or low is None or high is None:
         return []
+    if is_formula(pattern):
+        rating = rate(pattern, text)
+        # The F1 of a judge who finds more points than there are is above the scale, and counts officially.
+        if rating is None or not low < high:
+            return []
+        return [Score(RATED, min(1.0, (rating - low) / (high - low)), repr(float(rating)))]
     before, mark, after = pattern.partition(NUMBER)
     if not mark or not -_MAX_SCALE <= low < high <= _MAX_SCALE:
         return []

@@ -14,7 +14,8 @@ Long documents are first cut by Llama 2's tokenizer, the same for every model. T
 end of the documents, so that prompt and answer fill the length in the task's name.
 
 Categories average their datasets, and the mean of the seven categories is the average at a length. Citations need an
-NLI model, stories and summaries a judge, which are missing here: averages without them are not official.
+NLI model, which is missing here, stories and summaries the judge GPT-4o: averages without them are not official. Any
+judge rates them by the authors' rubrics (``lbx.benchmarks.helmet.judge``), apart from the averages.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.helmet.draws import DrawnRow
 from lbx.benchmarks.helmet.files import count_rows, draw_rows
+from lbx.benchmarks.helmet.judge import RUBRICS
 from lbx.benchmarks.helmet.tables import BOARDS, PAPER, PUBLISHED
 from lbx.benchmarks.helmet.tasks import (
     CATEGORIES,
@@ -75,6 +77,7 @@ class Helmet(Benchmark):
     paper = PAPER
     boards = BOARDS
     published_scores = PUBLISHED
+    rubrics = RUBRICS
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the tasks with all files in the bundle. Only files with several rows for a question are parsed."""

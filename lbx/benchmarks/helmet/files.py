@@ -123,6 +123,29 @@ def _lines(bundle: Bundle, file: str, size: int = 0) -> JsonLines:
     return JsonLines(_path(bundle, file, size))
 
 
+_KEY_POINTS = {
+    "infbench_sum": ("infbench/longbook_sum_eng_keypoints.jsonl", "keypoints"),
+    "multi_lexsum": ("multi_lexsum/multi_lexsum_val.jsonl", "summary/short_keypoints"),
+}
+"""{kind: (file in the authors' archive, its field)} of the points that a judge looks for in a summary."""
+
+
+def read_key_points(bundle: Bundle, kind: str) -> dict[str, tuple[str, ...]]:
+    """Read {row's id: key points of its summary}, without rows that have none. Raises NoDataError without the file."""
+    file, name = _KEY_POINTS[kind]
+    return {
+        row.identifier("id"): tuple(points)
+        for row in _lines(bundle, file).rows()
+        if isinstance(points := row.values.get(name), list) and all(isinstance(point, str) for point in points)
+    }
+
+
+def read_long_summaries(bundle: Bundle) -> dict[str, str]:
+    """Read {lawsuit's id: long summary}, for the lawsuits that have one. Raises NoDataError for missing data."""
+    rows = _book_source(bundle, "multi_lexsum").rows()
+    return {row.identifier("id"): summary for row in rows if isinstance(summary := row.values.get("summary/long"), str)}
+
+
 def _split(bundle: Bundle, repo: str, config: str, split: str) -> RowSource:
     folder = bundle.snapshot("dataset", repo)
     source = find_parquet(folder, config, split) if folder else None

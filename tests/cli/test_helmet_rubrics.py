@@ -1,0 +1,273 @@
+"""HELMET's rubrics from stand-ins of its scripts: runs rated by a table of replies, missing data, bad replies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lbx.base.bundle_folder import Bundle
+from lbx.base.errors import BundleError, NoDataError, UsageError
+from lbx.base.records import JudgedAnswer, Sample
+from lbx.benchmarks.base.rubric import judgement
+from lbx.benchmarks.helmet.judge import ANSWER_SCRIPT, SUMMARY_SCRIPT
+from lbx.benchmarks.metrics.judged_json import ANSWER_FORMULA, SUMMARY_FORMULA
+from lbx.benchmarks.registry import BENCHMARKS, RATING_RUBRICS, rating_rubric, rating_texts
+from lbx.opinions.judge_run import judge_spec, read_rubric
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.scoring.aggregation import aggregate_scores
+from lbx.results.scoring.scores import score_rows
+from tests.command_line import Lbx, fails
+from tests.judge_parts import table
+from tests.made_parquet import write_parquet
+from tests.running.engine_parts import write_bundle
+
+ANSWER_PY = b'judge_prompt = """Rate {{}}. Q {question} Gold {correct_answers} Said {parsed_output}"""\n'
+SUMMARY_PY = b"".join(
+    b'fluency_prompt%(book)s = "Fluent? {text}"\n'
+    b'recall_prompt%(book)s = "Found? {keypoints} in {summary}"\n'
+    b'precision_prompt%(book)s = "Supported? {expert_summary} has {summary}"\n' % {b"book": book}
+    for book in (b"", b"_book")
+)
+POINTS = "hub:princeton-nlp/HELMET/data"
+CONTENT: Mapping[str, bytes] = {
+    f"files/{ANSWER_SCRIPT}": ANSWER_PY,
+    f"files/{SUMMARY_SCRIPT}": SUMMARY_PY,
+    f"{POINTS}/infbench/longbook_sum_eng_keypoints.jsonl": (
+        b'{"id": 7, "keypoints": ["a boy", "a dog", "a sea", "it ends"]}\n'
+    ),
+    f"{POINTS}/multi_lexsum/multi_lexsum_val.jsonl": b'{"id": "c1", "summary/short_keypoints": ["a suit"]}\n',
+}
+NARRATIVE, BOOK, CASE = RATING_RUBRICS
+
+
+RECIPE = f"""
+name = "judged"
+[[source]]
+kind = "path"
+path = "HELMET"
+repo = "princeton-nlp/HELMET"
+type = "dataset"
+files = ["data/*.jsonl"]
+[[source]]
+kind = "path"
+path = "scripts"
+to = "{Path(ANSWER_SCRIPT).parent}"
+licence = "MIT"
+allow = ["eval_gpt4_longqa.py", "eval_gpt4_summ.py"]
+"""
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive with the scripts and key points, unpacked."""
+    folder = tmp_path_factory.mktemp("judged")
+    for place, content in CONTENT.items():
+        path = folder / place.replace("hub:princeton-nlp/", "").replace("files/princeton-nlp/HELMET/", "")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (folder / "judged.toml").write_text(RECIPE)
+    return Lbx().unpacked(folder / "judged.toml", folder)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return write_bundle(tmp_path / "b", CONTENT)
+
+
+def answered(folder: Path, outputs: Mapping[tuple[str, str], str]) -> Path:
+    """A results file with a run's answers: {(task, sample id): answer}."""
+    path, family = folder / "runs.duckdb", BENCHMARKS["helmet"]
+    with Store(path) as store:
+        store.begin_run(RunRow("mine", "model", "scripted", "1", {"helmet": 1}, "b" * 64, {}, {}, "1"))
+        samples, generations, scores = [], [], []
+        for place, ((task, name), output) in enumerate(outputs.items()):
+            sample = Sample("helmet", task, name, f"Text {name}.", "Who?" if "narr" in task else "", ("Ann's", "Bob"))
+            samples.append(SampleRow(sample, place))
+            generations.append(GenerationRow("mine", *sample.key[:3], 0, output))
+            scores += score_rows("mine", (*sample.key[:3], 0), family, family.score(sample, output))
+        store.write(samples=samples, generations=generations, scores=scores)
+        aggregate_scores(store, "mine", family)
+        store.finish_run("mine", "done")
+    return path
+
+
+def judge(lbx: Lbx, results: Path, bundle: Path, card: Path, *more: object) -> Any:
+    return lbx("judge", results, "--bundle", bundle, "--judge", card, "--run", "mine", "--no-plan", *more)
+
+
+def rows(results: Path, sql: str) -> list[tuple[Any, ...]]:
+    with Store(results, read_only=True) as store:
+        return [tuple(row) for row in store.query(sql).rows]
+
+
+def test_answers_on_stories(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    answers = {
+        ("narrativeqa_8k", "0"): "It was\nanswer: Ann.\nYes",
+        ("narrativeqa_16k", "1"): "Bob",
+        ("json_kv_8k", "x"): "y",
+    }
+    results = answered(tmp_path, answers)
+    card = table(tmp_path, "critic", {"*": 'So: {"fluency": 1, "correctness": 2}'})
+    done = judge(lbx, results, unpacked, card)
+    assert done.returncode == 0, done.stderr
+    assert "2 questions, 2 ratings with the rubric 'helmet_narrativeqa'" in done.stderr
+    found = rows(results, "SELECT task, rating, state, current FROM judgements ORDER BY task")
+    assert found == [("narrativeqa_16k", 2.0, "ok", True), ("narrativeqa_8k", 2.0, "ok", True)]
+    totals = "SELECT rating, score, n_errors, scale_low, scale_high FROM judge_results WHERE task IS NULL"
+    assert rows(results, totals) == [(2.0, 2 / 3, 0, 0, 3)]
+    ((name, official),) = rows(results, "SELECT name, official FROM group_scores WHERE grouping = 'judge'")
+    assert name.startswith("critic") and official == 2.0
+    ((length, official),) = rows(
+        results, "SELECT name, official FROM group_scores WHERE grouping = 'length' AND name = '8k'"
+    )
+    assert (length, official) == ("8k", None), "the average lacks six categories, and no judge completes it"
+    assert "2 already done" in judge(lbx, results, unpacked, card).stdout
+
+
+def test_a_judge_without_ratings(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, {("narrativeqa_8k", "0"): ""})
+    done = judge(lbx, results, unpacked, table(tmp_path, "mute", {"*": "Full marks."}))
+    assert done.returncode == 0 and "1 of 1 text contains no verdict" in done.stderr
+    assert rows(results, "SELECT rating, n_errors, n_none FROM judge_results WHERE task IS NULL") == [(None, 1, 1)]
+    assert rows(results, "SELECT count(*) FROM group_scores WHERE grouping = 'judge'") == [(0,)]
+
+
+def test_summaries_are_rated_by_three_prompts(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, {("infbench_sum_8k", "7"): " A boy swims. ", ("narrativeqa_8k", "0"): "Bob"})
+    reply = 'Yes. {"fluency": 1, "recall": 1, "precision": 2, "sentence_count": 2}'
+    card = table(tmp_path, "critic", {"*": reply})
+    fails(judge(lbx, results, unpacked, card), 2, "different rubrics", f"--rubric {NARRATIVE}")
+    done = judge(lbx, results, unpacked, card, "--rubric", BOOK)
+    assert done.returncode == 0, done.stderr
+    ((rating, output, state, steps),) = rows(
+        results,
+        "SELECT j.rating, j.output, j.state, len(g.steps::JSON[]) FROM judgements j JOIN generations g "
+        "ON (g.run_id, g.sample_id) = (j.judge_id, j.round_id)",
+    )
+    assert (rating, json.loads(output), state, steps) == (0.4, [reply] * 3, "ok", 2)
+    assert lbx("score", results).returncode == 0
+    assert rows(results, "SELECT rating FROM judge_results WHERE task IS NULL") == [(0.4,)]
+    shown = lbx("report", results, "judge_results")
+    assert shown.returncode == 0 and "not calibrated" in shown.stdout
+
+
+def test_lawsuits_need_long_summaries(bundle: Bundle, tmp_path: Path) -> None:
+    sample = Sample("helmet", "multi_lexsum_8k", "c1", "", "", ("short",))
+    with pytest.raises(NoDataError, match="allenai/multi_lexsum"):
+        rating_texts(bundle, CASE)
+    path = write_parquet(
+        tmp_path / "v.parquet",
+        [{"id": "c1", "summary/long": "A long one."}],
+        {"id": "VARCHAR", "summary/long": "VARCHAR"},
+    )
+    place = "hub:allenai/multi_lexsum/v20230518/validation/0000.parquet"
+    complete = write_bundle(tmp_path / "c", {**CONTENT, place: path.read_bytes()})
+    texts = rating_texts(complete, CASE)(sample, "Sued.")
+    assert texts.references == ("A long one.", "a suit") and texts.values["points"] == "1"
+    with pytest.raises(BundleError, match="of multi_lexsum_8k is damaged: it has no row of the sample c2"):
+        rating_texts(complete, CASE)(Sample("helmet", "multi_lexsum_8k", "c2", "", "", ()), "Sued.")
+
+
+@pytest.mark.parametrize(
+    "missing, rubric, named",
+    [
+        (f"files/{ANSWER_SCRIPT}", NARRATIVE, "eval_gpt4_longqa.py"),
+        (f"files/{SUMMARY_SCRIPT}", BOOK, "eval_gpt4_summ.py"),
+        (f"{POINTS}/infbench/longbook_sum_eng_keypoints.jsonl", BOOK, "data/infbench/longbook_sum_eng_keypoints.jsonl"),
+        (f"{POINTS}/multi_lexsum/multi_lexsum_val.jsonl", CASE, "data/multi_lexsum/multi_lexsum_val.jsonl"),
+    ],
+)
+def test_what_a_bundle_lacks_is_named(tmp_path: Path, missing: str, rubric: str, named: str) -> None:
+    bundle = write_bundle(tmp_path, {place: content for place, content in CONTENT.items() if place != missing})
+    with pytest.raises(NoDataError, match=named) as raised:
+        rating_rubric(bundle, rubric), rating_texts(bundle, rubric)
+    assert "lbx bundle bundle/helmet.toml" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [b"", b"judge_prompt = 3\n", b'judge_prompt = "{question}"\n', b'judge_prompt = "{question!r} {"\n', b"def"],
+)
+def test_another_version_of_the_script_is_refused(tmp_path: Path, script: bytes) -> None:
+    with pytest.raises(BundleError, match="eval_gpt4_longqa"):
+        rating_rubric(write_bundle(tmp_path, {**CONTENT, f"files/{ANSWER_SCRIPT}": script}), NARRATIVE)
+
+
+def rated(formula: str, text: str) -> float | None:
+    subject = JudgedAnswer(
+        kind="score",
+        benchmark="helmet",
+        task="t",
+        sample_id="0",
+        run_id="r",
+        pattern=formula,
+        scale_low=0,
+        scale_high=1,
+    )
+    scores = judgement(subject, text)
+    return float(str(scores[0].extracted)) if scores else None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "", "no object", "{}", "null", '{"fluency": 1}', '{"correctness": 3}', '{"fluency": "1", "correctness": 3}',
+        '{"fluency": true, "correctness": 3}', '{"fluency": null, "correctness": 3}',
+        '{"fluency": 1, "correctness": [3]}',
+        '{"fluency": 1, "correctness": 4}', '{"fluency": 2, "correctness": 3}', '{"fluency": 1, "correctness": -1}',
+        '{"fluency": 1, "correctness": NaN}', '{"fluency": 1, "correctness": 1e999}', '{"fluency": 1, "correctness": }',
+        '{"fluency": 1, "correctness": 3} {}', '{"a": {"fluency": 1, "correctness": 3}}', "{" * 100_000, "{}" * 100_000,
+        '{"fluency": 1, "correctness": ' + "9" * 5000 + "}", "{" + "[" * 50_000 + "}", "```json" * 50_000,
+    ],
+)  # fmt: skip
+def test_replies_without_a_rating(reply: str) -> None:
+    assert rated(ANSWER_FORMULA, reply) is None
+    formula = SUMMARY_FORMULA.replace("{points}", "2")
+    for text in (reply, json.dumps([reply] * 3), json.dumps([reply]), json.dumps({"0": reply})):
+        assert rated(formula, text) is None
+
+
+def test_ratings_above_the_scale_count_only_for_recall() -> None:
+    formula = SUMMARY_FORMULA.replace("{points}", "1")
+    replies = ['{"fluency": 1}', '{"recall": 4}', '{"precision": 1, "sentence_count": 1}']
+    assert rated(formula, json.dumps(replies)) == 1.6
+    assert rated(formula.replace("/ 1", "/ 0"), json.dumps(replies)) == 0.0
+    replies[2] = '{"precision": 2, "sentence_count": 1}'
+    assert rated(formula, json.dumps(replies)) is None
+    replies[2] = '{"precision": 2, "sentence_count": 0}'
+    assert rated(formula, json.dumps(replies)) == 0.0
+
+
+def test_names_of_rubrics_are_reserved(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="neither leval, helmet_narrativeqa"):
+        read_rubric(tmp_path / "none")
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'name = "helmet_narrativeqa"\nkind = "score"\nuser = "{answer}"\nrating = "[[{rating}]]"\nlow = 1\nhigh = 5'
+    )
+    with pytest.raises(UsageError, match="reserved: it means a rubric of helmet"):
+        read_rubric(path)
+
+
+def test_names_of_rubrics_are_no_paths(tmp_path: Path) -> None:
+    spec = judge_spec({"bundle": "b", "model": "m.toml", "runs": ("r",), "answers": ("a",), "rubric": BOOK})
+    assert spec.with_absolute_paths().rubric == BOOK and spec.question_set == "open"
+
+
+def test_the_prompts_of_a_summary_are_shown(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, {("infbench_sum_8k", "7"): " A boy swims. "})
+    card = table(tmp_path, "critic", {"*": '{"fluency": 1}'})
+    assert judge(lbx, results, unpacked, card).returncode == 0
+    shown = lbx("show", results, "--run", rows(results, "SELECT judge_id FROM judges")[0][0], "--prompt", "--json")
+    assert shown.returncode == 0, shown.stderr
+    (answer,) = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [prompt["text"] for prompt in answer["prompts"]] == [
+        "Fluent? A boy swims.",
+        "Found? 1. a boy\n2. a dog\n3. a sea\n4. it ends in A boy swims.",
+        "Supported? Ann's has A boy swims.",
+    ]
+    assert answer["prompt_is_the_same"]

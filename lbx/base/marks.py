@@ -125,6 +125,10 @@ MARKS: Sequence[Mark] = (
         list_label="nothing extracted",
     ),
     Mark(
+        "loose_matches", "loose match", "loose matches", "the answer is right by a loose match",
+        "answers are right by a loose match", "{g}.loose", 7, tests_score=True, list_label="loose match",
+    ),
+    Mark(
         "partial", "score partial", "partial", "part of the score is missing", "scores lack part of their metric",
         "{g}.partial IS NOT NULL", 5, tests_score=True, severity="usual",
     ),

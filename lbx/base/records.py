@@ -368,6 +368,7 @@ class Score:
             output.
         error: reason why the official script would stop at this sample, aborting its run; the score is then 0.
         partial: the missing part of the score, e.g. "no embedding model: only ROUGE-L", or None if complete.
+        loose: whether the answer is right by a loose match, or None if the metric does not search for a reference.
     """
 
     metric: str
@@ -375,6 +376,7 @@ class Score:
     extracted: str | None = None
     error: str | None = None
     partial: str | None = None
+    loose: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

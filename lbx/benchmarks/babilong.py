@@ -53,7 +53,8 @@ from lbx.benchmarks.base.paper_tables import (
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, file_part
 from lbx.benchmarks.base.sources import DataSource, RowSource, fill_format, find_parquet, json_rows, read_literals
-from lbx.benchmarks.metrics.labels import named_labels, target_labels
+from lbx.benchmarks.metrics.labels import first_sentence, named_labels, target_labels
+from lbx.benchmarks.metrics.loose_match import is_loose_match
 from lbx.options.asking import PLAIN, Mode
 
 _ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
@@ -290,9 +291,12 @@ class Babilong(Benchmark):
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """Score 1 if the output's first sentence contains the labels of the target and no others, or else 0."""
-        names = named_labels(output, sample.question, LABELS[split_task(sample.task)[0]])
-        right = any(names == target_labels(target) for target in sample.references)
-        return [Score(METRIC, float(right), ", ".join(names))]
+        labels = LABELS[split_task(sample.task)[0]]
+        names = named_labels(output, sample.question, labels)
+        right = float(any(names == target_labels(target) for target in sample.references))
+        later_names = {*named_labels(output.replace(".", " "), sample.question, labels)} - {*names}
+        loose = is_loose_match(right, first_sentence(output), ",".join(names), later_names)
+        return [Score(METRIC, right, ", ".join(names), loose=loose)]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         return task_score(METRIC, rows, METRIC, _DIGITS)

@@ -41,6 +41,7 @@ from lbx.benchmarks.base.prediction_lines import PredictionLine, describe_value,
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, file_part
 from lbx.benchmarks.base.sources import DataSource, assigned_texts, fill_format, read_literals
 from lbx.benchmarks.metrics import f1, infinitebench, rouge
+from lbx.benchmarks.metrics.loose_match import is_loose_match, matched_choice, named_letters
 from lbx.options.asking import PLAIN, Mode
 
 
@@ -279,14 +280,15 @@ class InfiniteBench(Benchmark):
 
 def _score(task: str, metric: str, output: str, references: tuple[str, ...]) -> Score:
     first, value, error, extracted = references[0], 0.0, None, None
+    matched, other_choices = None, set[str]()
     match task:
         case "passkey" | "number_string":
             extracted = infinitebench.first_number(output)
             value = extracted == first
         case "kv_retrieval":
-            value = infinitebench.contains_word(output, first)
+            value, matched = infinitebench.contains_word(output, first), first
         case "longdialogue_qa_eng":
-            value = infinitebench.contains_word(output.upper(), first)
+            value, matched = infinitebench.contains_word(output.upper(), first), first
         case "longbook_sum_eng":
             value = rouge.rouge_lsum(output, references)
         case "longbook_qa_eng":
@@ -306,7 +308,11 @@ def _score(task: str, metric: str, output: str, references: tuple[str, ...]) -> 
         case _:
             label = json.loads(first)
             value, error = infinitebench.equals_first_number(output, label)
-    return Score(metric, float(value), extracted, error)
+    if TASKS[task].kind == "option":
+        option, letter = references
+        matched, other_choices = matched_choice(output, letter, option), named_letters(output, LETTERS) - {letter}
+    loose = None if matched is None else is_loose_match(value, output, matched, other_choices)
+    return Score(metric, float(value), extracted, error, loose=loose)
 
 
 def _data(bundle: Bundle, task: str) -> Path | None:

@@ -272,6 +272,7 @@ class ScoreRow(TableRow):
     headline: bool
     error: str | None = None
     partial: str | None = None
+    loose: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,7 @@ CREATE TABLE scores (
     headline BOOLEAN NOT NULL,
     error VARCHAR,
     partial VARCHAR,
+    loose BOOLEAN,
     PRIMARY KEY (run_id, benchmark, task, sample_id, iteration, metric)
 );
 CREATE TABLE numbers (

@@ -236,13 +236,14 @@ VIEWS: dict[str, str] = {
         ), judged AS (
             SELECT run_id, benchmark, task, count(*) FILTER (WHERE error IS NOT NULL) AS official_errors,
                    count(*) FILTER (WHERE partial IS NOT NULL) AS partial, any_value(partial) AS lacks,
-                   count(*) FILTER (WHERE extracted = '') AS unextracted
+                   count(*) FILTER (WHERE extracted = '') AS unextracted,
+                   {_count_if_known("loose")} AS loose_matches
             FROM scores WHERE headline GROUP BY ALL
         )
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.task, m.n, m.empty_prompts, m.failed, m.doubled_bos,
                m.reasoning_unclosed, m.answers_cut, m.stop_in_reasoning, m.truncated, m.tokens_cut, m.reference_cut,
                coalesce(j.official_errors, 0) AS official_errors, coalesce(j.partial, 0) AS partial, j.lacks,
-               r.mode, coalesce(j.unextracted, 0) AS unextracted, m.empty_answers, m.question_changed
+               r.mode, coalesce(j.unextracted, 0) AS unextracted, m.empty_answers, m.question_changed, j.loose_matches
         FROM marked m JOIN {_RUNS} r USING (run_id) LEFT JOIN judged j USING (run_id, benchmark, task)
     """,
     "leaderboard": f"""

@@ -48,6 +48,9 @@ def expected(file: File) -> Expected:
             found["marks", *who, task] = marks(some) | {
                 "official_errors": sum(row.error for row in scored if heads & row.scores.keys()),
                 "unextracted": sum(row.unextracted for row in scored),
+                "loose_matches": sum(known)
+                if (known := [row.loose for row in scored if row.loose is not None])
+                else None,
                 "partial": sum(row.partial for row in scored),
             }
             answered = [row for row in some if not row.failed]

@@ -99,7 +99,8 @@ def truncation(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
 
 MARKS = (
     "empty_prompts", "failed", "doubled_bos", "reasoning_unclosed", "answers_cut", "empty_answers", "stop_in_reasoning",
-    "truncated", "reference_cut", "official_errors", "unextracted", "partial",
+    "truncated", "reference_cut", "official_errors", "unextracted", "loose_matches",
+    "partial",
 )  # fmt: skip
 
 

@@ -64,12 +64,14 @@ class Numbers:
                 row, scores=scores, partial=any(one["partial"] for one in stored.values()),
                 error=any(one["error"] for one in stored.values()),
                 unextracted=any(one["headline"] and one["extracted"] == "" for one in stored.values()),
+                loose=next((one["loose"] for one in stored.values() if one["headline"]), None),
             )  # fmt: skip
         similarity = stored["similarity"]["score"] if "similarity" in stored else None
         made = family.score(row.sample, row.row["output"] or "", similarity=similarity)
         return replace(
             row, scores={one.metric: one.score for one in made}, partial=any(one.partial for one in made),
             error=any(one.error for one in made), unextracted=bool(made) and made[0].extracted == "",
+            loose=made[0].loose if made else None,
         )  # fmt: skip
 
     @cached_property

@@ -34,6 +34,7 @@ class Answer:
     partial: bool = False
     error: bool = False
     unextracted: bool = False
+    loose: bool | None = None
     named_alone: bool = False
 
     @property

@@ -80,6 +80,7 @@ def test_what_nobody_knows_is_unknown(tmp_path: Path) -> None:
     (row,) = rows_of(path)
     unknown = {
         "doubled_bos", "reasoning_unclosed", "answers_cut", "stop_in_reasoning", "truncated", "reference_cut",
+        "loose_matches",
     }  # fmt: skip
     for mark in (one.name for one in MARKS):
         assert (row[mark] is None) == (row[f"{mark}_rate"] is None) == (mark in unknown), mark

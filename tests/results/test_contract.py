@@ -52,7 +52,7 @@ COLUMNS = {
         "benchmark task sample_id language length length_unit references question context_sha256 meta position"
     ),
     "scores": (
-        "run_id benchmark task sample_id iteration metric metric_version score extracted headline error partial"
+        "run_id benchmark task sample_id iteration metric metric_version score extracted headline error partial loose"
     ),
     "sessions": (
         "run_id session started_at finished_at status workers planned_samples planned_prompt_tokens "
@@ -82,7 +82,7 @@ COLUMNS = {
     "guards": (
         "run_id model backend benchmark task n empty_prompts failed doubled_bos reasoning_unclosed answers_cut "
         "stop_in_reasoning truncated tokens_cut reference_cut official_errors partial lacks mode "
-        "unextracted empty_answers"
+        "unextracted empty_answers question_changed loose_matches"
     ),
     "leaderboard": (
         "run_id model backend benchmark tasks n score failed truncated status mode samples bundle_samples coverage "

@@ -89,6 +89,7 @@ def test_every_mark_is_counted_once(store: Store) -> None:
     scores["sound"] = {"score": 0.0, "error": "the official script would divide by zero"}
     scores["cut"] = {"partial": "no embedding model"}
     scores["kept"], scores["lost"] = {"extracted": ""}, {"extracted": "B"}
+    scores["closed"], scores["sound, too"] = {"loose": True}, {"loose": False}
     put(store, MARKED, scores)
     (row,) = store.query("SELECT * FROM guards").dicts()
     assert {name: row[name] for name in row if name not in ("run_id", "model", "backend", "benchmark", "task")} == {
@@ -105,6 +106,7 @@ def test_every_mark_is_counted_once(store: Store) -> None:
         "reference_cut": 1,
         "official_errors": 1,
         "unextracted": 1,
+        "loose_matches": 1,
         "partial": 1,
         "lacks": "no embedding model",
         "mode": None,
@@ -115,7 +117,8 @@ def test_every_mark_is_counted_once(store: Store) -> None:
     assert shown["marks"] == (
         "prompt empty 5%; failed 10%; doubled BOS 5%; reasoning unclosed 15%; answer at its limit 10%; "
         "answer empty 10%; stop string in reasoning 5%; prompt cut 15%; reference cut away 5%; "
-        "official script stops 5%; nothing extracted 5%; partial: no embedding model"
+        "official script stops 5%; nothing extracted 5%; loose match 5%; "
+        "partial: no embedding model"
     )
     (cut,) = read_report(store, "truncation").dicts()
     assert (cut["n"], cut["truncated"], cut["mean_tokens_cut"]) == (17, 3, 137 / 3)
@@ -127,7 +130,7 @@ def test_what_an_import_does_not_say_is_no_mark(store: Store) -> None:
     (row,) = store.query("SELECT * FROM guards").dicts()
     unknown = {
         "doubled_bos", "reasoning_unclosed", "answers_cut", "stop_in_reasoning", "truncated", "tokens_cut",
-        "reference_cut",
+        "reference_cut", "loose_matches",
     }  # fmt: skip
     assert {name for name in row if row[name] is None} == {*unknown, "lacks", "mode"}
     assert {row[name] for name in row if isinstance(row[name], int) and name != "n"} == {0}

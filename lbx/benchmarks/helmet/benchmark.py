@@ -48,6 +48,8 @@ from lbx.benchmarks.helmet.tasks import (
 )
 from lbx.benchmarks.helmet.texts import Texts
 from lbx.benchmarks.metrics import helmet as metrics
+from lbx.benchmarks.metrics.f1 import english_tokens, substring_match
+from lbx.benchmarks.metrics.loose_match import is_loose_match, matched_choice, named_letters
 from lbx.benchmarks.metrics.ruler import string_match_all
 from lbx.options.asking import PLAIN, Mode
 
@@ -121,7 +123,14 @@ class Helmet(Benchmark):
         dataset = dataset_of(sample.task)
         text = str(sample.meta.get("answer_start", "")) + output
         values, extracted = _scores(dataset, sample, text)
-        return [Score(metric, values[metric], extracted) for metric in dataset.metrics]
+        headline = dataset.metrics[0]
+        matched = _matched_text(dataset, sample, text)
+        others = named_letters(output, "ABCD") - {*sample.references} if dataset.kind == "infbench_choice" else ()
+        loose = None if matched is None else is_loose_match(values[headline], output, matched, others)
+        return [
+            Score(metric, values[metric], extracted, loose=loose if metric == headline else None)
+            for metric in dataset.metrics
+        ]
 
     def cluster(self, sample: Sample, document: str) -> str:
         """Cluster of a sample: the question, which recurs at several depths, or the document, such as a book."""
@@ -215,6 +224,18 @@ def _scores(dataset: DatasetSettings, sample: Sample, text: str) -> tuple[dict[s
             return metrics.text_scores(answer, references), answer
         case kind:
             return metrics.best_text_scores(text, references, _ANSWER_LABELS.get(kind, "Answer:"))
+
+
+def _matched_text(dataset: DatasetSettings, sample: Sample, text: str) -> str | None:
+    """Reference that the headline found in a text, "" if it needs none there, or None if it does not search for one."""
+    if dataset.kind == "infbench_choice":
+        return matched_choice(text, *(*sample.references, "", "")[:2])
+    if dataset.kind == "ruler":
+        return "".join(sample.references)
+    if dataset.metrics[0] != "substring_exact_match":
+        return None
+    found = [gold for gold in sample.references if english_tokens(gold) and substring_match(text, [gold])]
+    return max(found, key=len, default="")
 
 
 def _sample(task: str, row: DrawnRow, texts: Texts) -> Sample:

@@ -18,9 +18,14 @@ _SHORTEST_LIST = 4
 """Length of the shortest target that is a list of labels. Shorter ones with a comma are a label, such as "s,e"."""
 
 
+def first_sentence(output: str) -> str:
+    """Return the part of an output that counts, in lower case."""
+    return _END.split(output.lower(), maxsplit=1)[0]
+
+
 def named_labels(output: str, question: str, labels: Iterable[str]) -> list[str]:
     """List the labels that the first sentence of an output names and the question does not, sorted."""
-    sentence, asked = _END.split(output.lower(), maxsplit=1)[0], question.lower()
+    sentence, asked = first_sentence(output), question.lower()
     return sorted({name for label in labels if (name := label.lower()) in sentence and name not in asked})
 
 

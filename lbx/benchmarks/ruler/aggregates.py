@@ -17,6 +17,7 @@ from lbx.base.number import ALL, OVERALL, Number
 from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.base.aggregates import Average, ScoredRows, mean, task_score
 from lbx.benchmarks.metrics import ruler
+from lbx.benchmarks.metrics.loose_match import is_loose_match
 from lbx.benchmarks.ruler.tasks import LENGTHS, QUESTIONS, TASKS, split_task
 from lbx.statistics.estimates import Estimate, Stratum
 
@@ -43,7 +44,10 @@ def score(sample: Sample, output: str) -> list[Score]:
     without = bool(sample.meta.get(WITHOUT_REFERENCES))
     value = 0.0 if without else match(prediction, sample.references)
     error = None if without or sample.references else NO_REFERENCES
-    return [Score(headline, value, error=error), Score(null, float(not prediction))]
+    found = [reference for reference in sample.references if reference.lower() in prediction.lower()]
+    matched = max(found, key=len, default="") if headline == MATCH_PART else "".join(found)
+    loose = is_loose_match(value, prediction, matched)
+    return [Score(headline, value, error=error, loose=loose), Score(null, float(not prediction))]
 
 
 def cluster_of(sample: Sample) -> str:

@@ -241,7 +241,7 @@ def score_rows(run_id: str, key: SampleKey, benchmark: Benchmark, scores: Sequen
     return [
         ScoreRow(
             run_id, *key, score.metric, benchmark.metric_version, score.score, score.extracted,
-            headline=position == 0, error=score.error, partial=score.partial,
+            headline=position == 0, error=score.error, partial=score.partial, loose=score.loose,
         )
         for position, score in enumerate(scores)
     ]  # fmt: skip

@@ -227,7 +227,7 @@ def _scores(dataset: DatasetSettings, sample: Sample, text: str) -> tuple[dict[s
 
 
 def _matched_text(dataset: DatasetSettings, sample: Sample, text: str) -> str | None:
-    """Reference that the headline found in a text, "" if it needs none there, or None if it does not search for one."""
+    """Reference that the headline found in a text, "" if none is needed there, or None without such a search."""
     if dataset.kind == "infbench_choice":
         return matched_choice(text, *(*sample.references, "", "")[:2])
     if dataset.kind == "ruler":

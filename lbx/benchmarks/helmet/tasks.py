@@ -203,5 +203,5 @@ def size_of(task: str) -> int:
 
 
 def prompt_limit(task: str) -> int:
-    """Tokens to which the authors cut a task's prompts: the length in its name less the answer's budget."""
+    """Tokens to which the authors cut a task's prompts: the length in the task's name less the answer's budget."""
     return LENGTHS[split_task(task)[1]] - dataset_of(task).new_tokens

@@ -118,7 +118,7 @@ class _ScoreAggregator:
         self._heads: dict[str, Number] = {}
 
     def _cut_tasks(self) -> frozenset[str]:
-        """Tasks with a prompt that was cut to fewer tokens than the authors cut it to, such as to a small window."""
+        """Tasks with a prompt that was cut to fewer tokens than by the authors, such as to a small window."""
         if not (shortest := self._benchmark.scoring.shortest_cuts):
             return frozenset()
         sql = (

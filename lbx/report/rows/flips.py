@@ -25,7 +25,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report: one for each pair of runs, benchmark and depth.
 
     It includes every benchmark with samples that state the depth of the evidence in ``meta``: ``evidence_depth``, or
-    ``depth`` of needles, from 0 to 1.
+    the ``depth`` that was chosen for a sample, from 0 to 1.
     """
     sql = "SELECT DISTINCT benchmark FROM samples WHERE len(json_keys(meta).list_intersect(?)) > 0 ORDER BY ALL"
     benchmarks = [benchmark for (benchmark,) in store.query(sql, [_DEPTHS]).rows]

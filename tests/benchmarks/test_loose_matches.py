@@ -115,11 +115,11 @@ def test_loose_matches_are_known_without_texts(tmp_path: Path) -> None:
         store.begin_run(RUN)
         store.write(
             samples=[SampleRow(sample, place) for place, sample in enumerate(samples)],
-            generations=[GenerationRow(RUN.run_id, *sample.key, 0, None) for sample in samples],
+            generations=[GenerationRow(RUN.run_id, *sample.key, None) for sample in samples],
             scores=[
                 row
                 for sample, output in zip(samples, outputs, strict=True)
-                for row in score_rows(RUN.run_id, (*sample.key, 0), family, family.score(sample, output))
+                for row in score_rows(RUN.run_id, sample.key, family, family.score(sample, output))
             ],
         )
         add_missing_numbers(store)

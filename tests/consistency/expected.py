@@ -45,12 +45,11 @@ def expected(file: File) -> Expected:
             found["coverage", *who, task] = coverage | {"coverage": _covered(*answer_counts[-1])}
             scored = made.scored.get(task, [])
             heads = {name for (of, name), row in made.tasks.items() if of == task and row["headline"]}
+            loose = [row.loose for row in scored if row.loose is not None]
             found["marks", *who, task] = marks(some) | {
                 "official_errors": sum(row.error for row in scored if heads & row.scores.keys()),
                 "unextracted": sum(row.unextracted for row in scored),
-                "loose_matches": sum(known)
-                if (known := [row.loose for row in scored if row.loose is not None])
-                else None,
+                "loose_matches": sum(loose) if loose else None,
                 "partial": sum(row.partial for row in scored),
             }
             answered = [row for row in some if not row.failed]

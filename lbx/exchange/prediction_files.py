@@ -24,6 +24,7 @@ from lbx.benchmarks.base.prediction_lines import (
     prediction_file_error,
     read_bytes,
     split_csv_rows,
+    split_document_rows,
     split_rows,
 )
 from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, TaskFiles, differences
@@ -112,7 +113,10 @@ def read_predictions(prediction_format: PredictionFormat, path: Path, *, e: bool
         lines: list[PredictionLine] = []
         for file in parts:
             data = read_bytes(file)
-            content = split_csv_rows(file, data) if prediction_format.is_csv else split_rows(file, data)
+            if key := prediction_format.document_key:
+                content = split_document_rows(file, data, key)
+            else:
+                content = split_csv_rows(file, data) if prediction_format.is_csv else split_rows(file, data)
             lines += content.lines
             files.append(file_entry(file, task, content))
             digest.update(f"{task} {len(data)}\n".encode() + data)

@@ -62,6 +62,7 @@ def has_judge_answers(prediction_format: PredictionFormat, path: Path, *, e: boo
     """Whether a file contains answers for a judge: the name matches no task, and the first line is for a judge."""
     if (
         not prediction_format.folder
+        or prediction_format.document_key
         or not path.is_file()
         or task_in_name(prediction_format, path, e) in prediction_format.known_tasks
     ):

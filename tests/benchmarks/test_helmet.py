@@ -97,7 +97,7 @@ def test_models_without_a_template_begin_with_the_answers_beginning(bundle: Bund
     assert HELMET.next_step(bundle, sample, base, ["\n"]) == "\n", "marked as empty"
     kv = first(bundle, "json_kv_8k")
     assert HELMET.prompt(bundle, kv, base) == HELMET.prompt(bundle, kv, chat)
-    assert HELMET.next_step(bundle, kv, base, ["x"]) == "x", "the score puts the beginning before it"
+    assert HELMET.next_step(bundle, kv, chat, ["x"]) == "Corresponding value:x", "no template for any model"
 
 
 @pytest.mark.skipif(not (FOLDER.is_dir() and SOURCE.is_file()), reason="needs the golden data in ../shared")
@@ -371,6 +371,14 @@ def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:
         "average": 50.0, "Recall": 75.0, "RAG": 25.0, "Cite": 50.0,
     }, "with the beginning of the answer, 12 is 'answer 1'"  # fmt: skip
     assert "narrativeqa (needs the judge)" in board[0]["note"] and "alce_asqa citation_rec" in board[0]["note"]
+    lbx.ok("export", "helmet", results, "-o", tmp_path / "out")
+    again = tmp_path / "again.duckdb"
+    lbx.ok("import", "helmet", tmp_path / "out/m", "--model-name", "m", "--bundle", bundle, "-o", again)
+    numbers = "SELECT task, metric, score, official FROM numbers WHERE kind = 'task' ORDER BY ALL"
+    samples = "SELECT sample_id, context_sha256 FROM samples ORDER BY ALL"
+    with Store(results, read_only=True) as ours, Store(again, read_only=True) as theirs:
+        for query in (numbers, samples):
+            assert theirs.query(query).rows == ours.query(query).rows
     shown = lbx.ok("report", results, "board_helmet", "--published", "Llama-3.2-1B-Instruct").stdout
     assert "Llama-3.2-1B-Instruct*" in shown
     for report in ("paper", "task_scores", "leaderboard", "effective_context"):

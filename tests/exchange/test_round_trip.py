@@ -335,6 +335,13 @@ SAMPLES = {
             ("longbook_qa_eng", "0c5bd1a5", ("Paris",)), ("longbook_choice_eng", "7b7c3d0a", ("y", "A")),
         )
     ],
+    "helmet": [
+        Sample("helmet", "kilt_nq_8k", "q0-0.2", "c", "?", ("Paris",), meta={"question_id": "q0"}),
+        Sample("helmet", "msmarco_rerank_8k", "7-0.0", "c", "?", ("3 > 2",),
+               meta={"question_id": "7", "labels": {"3": 2}}),
+        Sample("helmet", "alce_asqa_16k", "0001", "c", "?", ("Rome", "y"), meta={"golds": [["Rome"], ["y"]]}),
+        Sample("helmet", "icl_nlu_8k", "0002", "c", "?", ("12",)),
+    ],
     "leval": [
         Sample("leval", "narrative_qa", "000-00", "c", "?", ("Paris",), meta={"evaluation": "f1"}),
         Sample("leval", "topic_retrieval_longchat", "000-01", "c", "2nd?", ("Paris",),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -173,7 +174,10 @@ def split_rows(
     text = decode_text(path, data)
     if text.lstrip(f"{_BOM} \t\r\n").startswith("["):
         if array:
-            return FileRows(list(_parse_array(path, text)), final_newline=False, separator="")
+            spans, end = _parse_array(path, text, 0)
+            if text[end:].strip(" \t\r\n"):
+                raise _broken_array_error(path, text, end)
+            return _array_rows(path, text, spans)
         raise UsageError(
             f"{path} is one JSON array, but this format has one object per line.",
             fix="Convert it to one object per line first.",
@@ -184,6 +188,17 @@ def split_rows(
     final_newline = text.endswith(separator)
     pieces = (text[:-1] if final_newline else text).split(separator)
     return FileRows(list(_parse_lines(path, pieces, separator, is_filler)), final_newline, separator)
+
+
+def split_document_rows(path: Path, data: bytes, key: str) -> FileRows:
+    """Split a file that is one JSON object into the rows of its array ``key``. Raises UsageError."""
+    text = decode_text(path, data)
+    document = parse_document(path, data)
+    for match in re.finditer(rf'[{{,]\s*"{re.escape(key)}"\s*:\s*(?=\[\s*{{)', text):
+        spans, _ = _parse_array(path, text, match.end())
+        if [values for *_, values in spans] == document.get(key):  # not a key of an inner object
+            return _array_rows(path, text, spans)
+    raise prediction_file_error(str(path), f"the key {key!r} with a list of objects is missing")
 
 
 def split_csv_rows(path: Path, data: bytes) -> FileRows:
@@ -229,13 +244,11 @@ def decode_text(path: Path, data: bytes) -> str:
         raise prediction_file_error(f"{path}, line {number}", f"it is not UTF-8 ({exc.reason})") from exc
 
 
-def _parse_array(path: Path, text: str) -> Iterator[PredictionLine]:
-    """Yield the objects of a JSON array as rows. ``raw`` is the source text from the end of the previous object.
-
-    The last ``raw`` includes the end of the file.
-    """
+def _parse_array(path: Path, text: str, begin: int) -> tuple[list[tuple[int, int, dict[str, Any]]], int]:
+    """Parse the array of objects at an index of a text: (line, end, values) of each, and the end of the array."""
     spans = []
-    at, line, counted = _skip(text, 0, f"{_BOM}["), 1, 0
+    at = _skip(text, begin, f"{_BOM}[")
+    line, counted = 1, 0
     while at < len(text) and text[at] != "]":
         line, counted = line + text.count("\n", counted, at), at
         values, end = _parse_element(f"{path}, line {line}", text, at)
@@ -245,17 +258,29 @@ def _parse_array(path: Path, text: str) -> Iterator[PredictionLine]:
             at = _skip(text, at + 1, "")
         elif text[at : at + 1] != "]":
             break
-    if text[at:].strip(" \t\r\n") != "]":
-        raise prediction_file_error(
-            f"{path}, line {text.count(chr(10), 0, at) + 1}", "it is not valid JSON (the array breaks off here)"
-        )
+    if text[at : at + 1] != "]":
+        raise _broken_array_error(path, text, at)
     if not spans:
         raise prediction_file_error(str(path), "the array is empty")
-    begin = 0
+    return spans, at + 1
+
+
+def _broken_array_error(path: Path, text: str, end: int) -> UsageError:
+    line = text.count("\n", 0, end) + 1
+    return prediction_file_error(f"{path}, line {line}", "it is not valid JSON (the array breaks off here)")
+
+
+def _array_rows(path: Path, text: str, spans: list[tuple[int, int, dict[str, Any]]]) -> FileRows:
+    """Make rows of the objects of an array. ``raw`` is the source text from the end of the previous object.
+
+    The last ``raw`` includes the end of the file.
+    """
+    lines, begin = [], 0
     for number, (line, end, values) in enumerate(spans, 1):
         stop = len(text) if number == len(spans) else end
-        yield PredictionLine(f"{path}, line {line}", line, text[begin:stop], values)
+        lines.append(PredictionLine(f"{path}, line {line}", line, text[begin:stop], values))
         begin = stop
+    return FileRows(lines, final_newline=False, separator="")
 
 
 def _skip(text: str, at: int, signs: str) -> int:
@@ -294,18 +319,18 @@ def _parse_lines(
     while at < len(pieces):
         number, raw = at + 1, pieces[at]
         at += 1
-        if _is_skipped(raw, is_filler):
+        if _is_blank(raw, is_filler):
             before += raw + separator
             continue
         values = _parse_object(location := f"{path}, line {number}", _strip(raw))
-        while at < len(pieces) and _is_skipped(pieces[at], is_filler):
+        while at < len(pieces) and _is_blank(pieces[at], is_filler):
             raw += separator + pieces[at]
             at += 1
         yield PredictionLine(location, number, before + raw, values)
         before = ""
 
 
-def _is_skipped(raw: str, is_filler: Callable[[str], object]) -> bool:
+def _is_blank(raw: str, is_filler: Callable[[str], object]) -> bool:
     text = _strip(raw)
     return not text or bool(is_filler(text))
 

@@ -134,6 +134,8 @@ class PredictionFormat(ABC):
     """Whether files are CSV with a header, rather than JSON lines."""
     array: ClassVar[bool] = False
     """Whether the official scorer also reads a file that is one JSON array."""
+    document_key: ClassVar[str] = ""
+    """Key of the list of rows if a file is one JSON object, or ""."""
     appends: ClassVar[bool] = False
     """Whether the official script appends to an existing file and the official scorer counts every row.
 

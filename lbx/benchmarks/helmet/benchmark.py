@@ -7,8 +7,8 @@ those that the code reads. A row of kilt/nq-dev-multikilt_1000_k50_dep6.jsonl:
     {"question": "...", "answers": ["..."], "ctxs": [{"title": "...", "text": "..."}], "depth": 0.2}
 
 Recall, RAG, re-ranking and in-context learning send bare text that ends with the beginning of the answer ("Answer:").
-The score counts this beginning as part of the answer. The other categories use the model's chat template, without it.
-Models without a template are asked with bare text there, too, and the stored answer contains the beginning.
+The stored answer contains this beginning, which the score counts. The other categories use the model's chat template,
+without it, or bare text for models without a template.
 
 Long documents are first cut by Llama 2's tokenizer, the same for every model. The model's own tokenizer then cuts the
 end of the documents, so that prompt and answer fill the length in the task's name.
@@ -28,9 +28,11 @@ from lbx.base.number import Number
 from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
+from lbx.benchmarks.base.predictions import ResultFormat
 from lbx.benchmarks.helmet.draws import DrawnRow
 from lbx.benchmarks.helmet.files import count_rows, draw_rows
 from lbx.benchmarks.helmet.judge import RUBRICS
+from lbx.benchmarks.helmet.predictions import HelmetFormat, write_averages
 from lbx.benchmarks.helmet.tables import BOARDS, PAPER, PUBLISHED
 from lbx.benchmarks.helmet.tasks import (
     CATEGORIES,
@@ -76,6 +78,8 @@ class Helmet(Benchmark):
         cluster_name="question",
         shortest_cuts={task: prompt_limit(task) - _INEXACT for task in TASKS},
     )
+    predictions = HelmetFormat(NAME, TASKS)
+    results = ResultFormat(write_averages)
     paper = PAPER
     boards = BOARDS
     published_scores = PUBLISHED
@@ -106,22 +110,23 @@ class Helmet(Benchmark):
         return replace(prompt, limits={window: limit}) if limit > 0 else prompt
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
-        """Put the beginning of the answer before an answer to a chat category that was asked without a template.
+        """Put the beginning of the answer before the answer to bare text, as the authors' program does.
 
         Empty answers stay empty, so that they are marked.
         """
         output = outputs[-1]
-        if mode.chat_template or not dataset_of(sample.task).chat or not output.strip():
+        if (dataset_of(sample.task).chat and mode.chat_template) or not output.strip():
             return output
-        return self._texts(bundle).answer_start(template_of(sample.task), sample.meta["fields"]) + output
+        values = {**sample.meta["fields"], "question": sample.question}
+        return self._texts(bundle).answer_start(template_of(sample.task), values) + output
 
     def _texts(self, bundle: Bundle) -> Texts:
         return Texts(self.data.official_file(bundle, SCRIPT))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Score an output, with the beginning of the answer that ends a bare prompt."""
+        """Score an output. Outputs for bare prompts contain the beginning of the answer, unless empty."""
         dataset = dataset_of(sample.task)
-        text = str(sample.meta.get("answer_start", "")) + output
+        text = output if output.strip() else str(sample.meta.get("answer_start", "")) + output
         values, extracted = _scores(dataset, sample, text)
         headline = dataset.metrics[0]
         matched = _matched_text(dataset, sample, text)

@@ -203,5 +203,18 @@ def size_of(task: str) -> int:
 
 
 def prompt_limit(task: str) -> int:
-    """Tokens to which the authors cut a task's prompts: the length in the task's name less the answer's budget."""
+    """Tokens to which the authors cut a task's prompts: the length in the name less the answer's budget."""
     return LENGTHS[split_task(task)[1]] - dataset_of(task).new_tokens
+
+
+def official_name(task: str) -> str:
+    """Name of a task's dataset in the authors' files, with the number of documents or demonstrations, if any."""
+    name, size = split_task(task)[0], size_of(task)
+    match DATASETS[name].kind:
+        case "icl":
+            return f"{name}_{size}shot_balance"
+        case "infbench_qa" | "infbench_choice" | "infbench_sum":
+            return f"{name}_eng_{size}"
+        case "alce" | "narrativeqa" | "multi_lexsum":
+            return f"{name}_{size}"
+    return {"kilt_popqa": "kilt_popqa_3", "msmarco_rerank": "msmarco_rerank_psg"}.get(name, name)

@@ -1,0 +1,191 @@
+"""Result files of HELMET's eval.py: a JSON object for each task, with a row for each answer under "data".
+
+The name states dataset, tag, test file, length and settings:
+
+    json_kv_v1_test_k105_dep6_in8192_size100_shots2_sampFalsemax100min0t0.0p1.0_chatFalse_42.json
+
+A row contains the dataset's fields without the documents, "output" with the beginning of the answer after a bare
+prompt, and the metrics. The means of the metrics are also in a file of this name with ".score" at the end, which
+collect_results.py reads. The tag is "v1", because that script finds no other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lbx.base.errors import UsageError
+from lbx.base.records import Sample, sha256_text
+from lbx.benchmarks.base.benchmark import with_unique_ids
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
+from lbx.benchmarks.base.predictions import (
+    AnswerToExport,
+    Prediction,
+    PredictionFormat,
+    ScoredRun,
+    TaskFiles,
+    file_part,
+)
+from lbx.benchmarks.helmet.draws import SEED
+from lbx.benchmarks.helmet.tasks import LENGTHS, NAME, TASKS, dataset_of, official_name, size_of, split_task
+
+_FILE = re.compile(r"(.+)_in(\d+)_size.*_chat(True|False)_\d+\.json")
+_DEPTH = re.compile(r"-(\d+(?:\.\d+)?)(?:-\d+)?")
+"""End of a sample's id: the depth of the gold document, and the number of an id that occurs again."""
+_ID_KEYS = {"kilt": "id", "msmarco": "qid", "json_kv": "question"}
+"""{kind: key of a question's id}, for kinds with a question at several depths."""
+
+
+def _task_of(name: str) -> str | None:
+    """Task of a file by its name, or None for other files."""
+    if not (match := _FILE.fullmatch(name)):
+        return None
+    named = [task for task in TASKS if f"{match[1]}_".startswith(f"{official_name(task)}_")]
+    return next((task for task in named if LENGTHS[split_task(task)[1]] == int(match[2])), None)
+
+
+class HelmetFormat(PredictionFormat):
+    folder = True
+    document_key = "data"
+    reasoning_key = "thoughts"
+    score_keys = ("labels", "golds")
+
+    def find_files(self, path: Path) -> TaskFiles:
+        """Find the files of the seven categories. Averages, judges' results and other datasets are left out."""
+        files: dict[str, list[Path]] = {}
+        ignored = []
+        for entry in [path] if path.is_file() else sorted(path.iterdir()):
+            task = _task_of(entry.name)
+            if task is None:
+                ignored.append(entry.name)
+            elif task in files:
+                raise UsageError(
+                    f"{path} contains two files of the task {task}: {files[task][0].name} and {entry.name}.",
+                    fix="Move the files of each tag or setting into a folder of its own, and import each as a run.",
+                )
+            else:
+                files[task] = [entry]
+        if not files:
+            raise UsageError(
+                f"{path} contains no result file of eval.py for HELMET's seven categories.",
+                fix=f"The files are named like {self.file_name('MODEL', TASKS[0]).partition('/')[2]}.",
+            )
+        return TaskFiles({task: files[task] for task in TASKS if task in files}, tuple(ignored))
+
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        samples = with_unique_ids([_sample(task, line) for line in lines])
+        predictions = [
+            self.make_prediction(line, number, sample, "output")
+            for number, (line, sample) in enumerate(zip(lines, samples, strict=True))
+        ]
+        return [replace(row, reasoning=row.line.optional_text("thoughts") or None) for row in predictions]
+
+    def match_key(self, sample: Sample) -> object:
+        """Id of a question and its depth, or question and references where ids are numbers of rows."""
+        return sample.sample_id if sample.meta.get("question_id") else (sample.question, sample.references)
+
+    def label(self, model: str, settings: Mapping[str, Any]) -> str:
+        """Folder of the model, and whether the chat categories were asked in a chat template."""
+        template = settings.get("backend.chat") or {}
+        is_bare = "template_sha256" in template and template["template_sha256"] is None
+        return f"{file_part(model)}/{settings.get('chat', True) and not is_bare}"
+
+    def settings_of(self, names: Sequence[str]) -> dict[str, Any]:
+        chat = {
+            match[3]
+            for name in names
+            if (match := _FILE.fullmatch(name)) and (task := _task_of(name)) and dataset_of(task).chat
+        }
+        return {"chat": False} if chat == {"False"} else {}
+
+    def file_name(self, model: str, task: str) -> str:
+        folder, _, chat = model.partition("/")
+        dataset = dataset_of(task)
+        test, shots = Path(dataset.file.format(size_of(task))).stem, 0 if dataset.label_source else 2
+        return (
+            f"{folder}/{official_name(task)}_v1_{test}_in{LENGTHS[split_task(task)[1]]}_size{dataset.limit}_shots{shots}"
+            f"_sampFalsemax{dataset.new_tokens}min0t0.0p1.0_chat{dataset.chat and chat == 'True'}_{SEED}.json"
+        )
+
+    def export_path(self, model: str, task: str | None, name: str) -> str:
+        return f"{file_part(model)}/{name}"
+
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
+        sample, dataset = answer.sample, dataset_of(task)
+        references = [*sample.references]
+        row: dict[str, Any] = {"question": sample.question, "answer": references}
+        if dataset.kind in ("json_kv", "icl", "multi_lexsum", "msmarco"):
+            row["answer"] = references[0]
+        if question_id := sample.meta.get("question_id"):
+            row[_ID_KEYS[dataset.kind]] = question_id
+            if match := _DEPTH.fullmatch(sample.sample_id.removeprefix(question_id)):
+                row["depth"] = json.loads(match[1])
+        golds: Sequence[Any] = sample.meta.get("golds") or ()
+        if dataset.kind == "alce":
+            asks_pairs = dataset.metrics[0] == "str_em"
+            row |= {"qa_pairs": [{"short_answers": group} for group in golds]} if asks_pairs else {"answers": [*golds]}
+        if dataset.kind == "msmarco":
+            row["qrel"] = [[name, str(label)] for name, label in sample.meta.get("labels", {}).items()]
+        start = "" if answer.output.strip() else str(sample.meta.get("answer_start", ""))
+        return {**row, "output": start + answer.output}
+
+    def format_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        texts = [json.dumps(row) + (",\n" if number < len(rows) else "\n]}\n") for number, row in enumerate(rows, 1)]
+        return ['{"data": [\n' + texts[0], *texts[1:]] if texts else []
+
+
+def _sample(task: str, line: PredictionLine) -> Sample:
+    """Make the sample of a row, with the fields that scores need."""
+    kind, question = dataset_of(task).kind, line.text("question")
+    meta: dict[str, Any] = {}
+    if kind == "alce":
+        pairs = line.values.get("qa_pairs")
+        groups = _list(line, "answers") if pairs is None else [_short_answers(pair) for pair in _list(line, "qa_pairs")]
+        if not all(isinstance(group, list) for group in groups):
+            raise prediction_file_error(line.location, "a group of answers must be a list")
+        meta["golds"], answers = groups, list(dict.fromkeys(gold for group in groups for gold in group))
+    else:
+        answer = line.require("answer")
+        answers = answer if isinstance(answer, list) else [answer]
+    if not answers or not all(isinstance(answer, str) for answer in answers):
+        raise prediction_file_error(line.location, "the answers must be text or a list of texts")
+    if kind == "msmarco":
+        pairs = _list(line, "qrel")
+        try:
+            meta["labels"] = {str(name): int(label) for name, label in pairs if int(label) > 0}
+        except (TypeError, ValueError) as exc:
+            raise prediction_file_error(line.location, "'qrel' must be pairs of an id and a number") from exc
+    references = tuple(answers)
+    if key := _ID_KEYS.get(kind):
+        meta["question_id"] = str(line.values.get(key) or question)
+        depth = line.values.get("depth")
+        name = meta["question_id"] + ("" if depth is None else f"-{depth}")
+    else:
+        name = sha256_text(json.dumps([question, references]))[:16]
+    return Sample(NAME, task, name, "", question, references, meta=meta)
+
+
+def _short_answers(pair: object) -> Any:
+    return pair.get("short_answers") if isinstance(pair, dict) else None
+
+
+def _list(line: PredictionLine, key: str) -> list[Any]:
+    values = line.require(key)
+    if not isinstance(values, list):
+        raise prediction_file_error(line.location, f"{key!r} must be a list")
+    return values
+
+
+def write_averages(run: ScoredRun) -> dict[str, str]:
+    """Means of each task's metrics in percent, as collect_results.py reads them."""
+    names = {file["task"]: f"{file_part(run.model)}/{file['name']}" for file in run.settings.get("files", ())}
+    return {
+        f"{names.get(task) or HelmetFormat(NAME, TASKS).file_name(run.model, task)}.score": json.dumps(
+            {metric: number.official for metric, number in numbers.items()}, indent=4
+        )
+        for task, numbers in run.numbers.items()
+    }

@@ -101,7 +101,7 @@ def read_rubric(path: Path) -> Rubric:
     """
     if not path.exists():
         raise UsageError(
-            f"There is no rubric {str(path)!r}: it is neither {OFFICIAL}, {', '.join(RATING_RUBRICS)} nor a file.",
+            f"There is no rubric {str(path)!r}: it is neither a file nor {OFFICIAL}, {', '.join(RATING_RUBRICS)}.",
             fix="Pass a rubric's TOML file, or your benchmark.toml if it has a [rubric] (docs/judges.md).",
         )
     table, _ = read_table(path)

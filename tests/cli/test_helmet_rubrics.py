@@ -243,7 +243,7 @@ def test_ratings_above_the_scale_count_only_for_recall() -> None:
 
 
 def test_names_of_rubrics_are_reserved(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="neither leval, helmet_narrativeqa"):
+    with pytest.raises(UsageError, match="neither a file nor leval, helmet_narrativeqa"):
         read_rubric(tmp_path / "none")
     path = tmp_path / "mine.toml"
     path.write_text(
@@ -262,9 +262,10 @@ def test_the_prompts_of_a_summary_are_shown(lbx: Lbx, unpacked: Path, tmp_path: 
     results = answered(tmp_path, {("infbench_sum_8k", "7"): " A boy swims. "})
     card = table(tmp_path, "critic", {"*": '{"fluency": 1}'})
     assert judge(lbx, results, unpacked, card).returncode == 0
-    shown = lbx("show", results, "--run", rows(results, "SELECT judge_id FROM judges")[0][0], "--prompt", "--json")
+    ((name,),) = rows(results, "SELECT round_id FROM judgements")
+    shown = lbx("show", results, f"judge/{BOOK}/{name}", "--prompt", "--json")
     assert shown.returncode == 0, shown.stderr
-    (answer,) = [json.loads(line) for line in shown.stdout.splitlines()]
+    (answer,) = json.loads(shown.stdout)
     assert [prompt["text"] for prompt in answer["prompts"]] == [
         "Fluent? A boy swims.",
         "Found? 1. a boy\n2. a dog\n3. a sea\n4. it ends in A boy swims.",

@@ -293,7 +293,7 @@ def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(
         (["--run", "x"], "compares two answers. Pass the other run: --against RUN"),
         (["--run", "z", "--against", "x"], "No run 'z' in"),
         (["--run", "x", "--against", "x"], "cannot be its own opponent"),
-        ([*X_AGAINST_Y, "--rubric", tmp_path / "none.toml"], "neither leval nor a file"),
+        ([*X_AGAINST_Y, "--rubric", tmp_path / "none.toml"], "neither a file nor leval"),
         ([*X_AGAINST_Y, "--tasks", "longbench"], "No questions to judge: x and y did not both answer"),
         ([*X_AGAINST_Y, "--rubric", __file__], "is not valid TOML"),
     ]

@@ -41,7 +41,7 @@ _ID_KEYS = {"kilt": "id", "msmarco": "qid", "json_kv": "question"}
 
 
 def _task_of(name: str) -> str | None:
-    """Task of a file by its name, or None for other files."""
+    """Task of a file by the file's name, or None for other files."""
     if not (match := _FILE.fullmatch(name)):
         return None
     named = [task for task in TASKS if f"{match[1]}_".startswith(f"{official_name(task)}_")]
@@ -85,7 +85,7 @@ class HelmetFormat(PredictionFormat):
         return [replace(row, reasoning=row.line.optional_text("thoughts") or None) for row in predictions]
 
     def match_key(self, sample: Sample) -> object:
-        """Id of a question and its depth, or question and references where ids are numbers of rows."""
+        """Id of a question with the depth, or question and references where ids are numbers of rows."""
         return sample.sample_id if sample.meta.get("question_id") else (sample.question, sample.references)
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:

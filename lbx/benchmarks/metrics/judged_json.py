@@ -41,7 +41,7 @@ def is_formula(pattern: str) -> bool:
 
 
 def rate(formula: str, text: str) -> float | None:
-    """Rate an answer by a formula, or return None if a field is missing or outside of its scale.
+    """Rate an answer by a formula, or return None if a field is missing or outside of the scale.
 
     Args:
         text: the judge's reply, or for a summary, the three replies as a JSON list.

@@ -56,7 +56,7 @@ _ANSWERS = """
         SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[])))::USMALLINT AS run
     ), headline AS (
         SELECT run, sample, iteration, any_value(score) AS score, any_value(error) AS error,
-               any_value(partial) AS partial, any_value(extracted) AS extracted
+               any_value(partial) AS partial, any_value(extracted) AS extracted, any_value(loose) AS loose
         FROM {scores} JOIN chosen USING (run_id) JOIN named USING (benchmark, task, sample_id)
         WHERE headline GROUP BY ALL
     ), answers AS (

@@ -91,7 +91,7 @@ class Sample:
 
 
 EVIDENCE_DEPTH = "evidence_depth"
-"""Key of ``Sample.meta`` for the position of the answer's evidence, as a share of the document from 0 to 1."""
+"""Key of ``Sample.meta`` for the position of the answer's evidence, as a share of the text from 0 to 1."""
 JUDGE = "judge"
 """Benchmark of judges' rounds."""
 

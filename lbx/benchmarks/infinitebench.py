@@ -310,7 +310,10 @@ def _score(task: str, metric: str, output: str, references: tuple[str, ...]) -> 
             value, error = infinitebench.equals_first_number(output, label)
     if TASKS[task].kind == "option":
         option, letter = references
-        matched, other_choices = matched_choice(output, letter, option), named_letters(output, LETTERS) - {letter}
+        matched, other_choices = (
+            matched_choice(output, letter, option),
+            named_letters(output, LETTERS, option) - {letter},
+        )
     loose = None if matched is None else is_loose_match(value, output, matched, other_choices)
     return Score(metric, float(value), extracted, error, loose=loose)
 

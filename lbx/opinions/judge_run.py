@@ -206,7 +206,9 @@ def _with_bundled_rubric(spec: JudgeSpec, bundle: Bundle, stores: Sequence[Store
     rubrics = {name: path for name in names if name in BENCHMARKS and (path := rubric_file(name, bundle))}
     choices = {name: (str(path), f"--tasks {name}") for name, path in rubrics.items()}
     for rubric, family in RATING_RUBRICS.items():
-        if any(benchmark == family.name and task in family.rubrics.tasks[rubric] for benchmark, task in judged):
+        if not spec.against and any(
+            benchmark == family.name and task in family.rubrics.tasks[rubric] for benchmark, task in judged
+        ):
             choices[rubric] = (rubric, f"--rubric {rubric}")
     if len(choices) > 1:
         raise UsageError(

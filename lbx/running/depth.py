@@ -190,36 +190,33 @@ def compare_by_depth(
         _check_reference(reference)
         comparison = _TextComparison.prepare(reference, texts, folder, bundle_digest)
         missing = [reading for reading in comparison.readings if not reading.path.is_file()]
-    if missing:
-        needed: set[str] = set()
-        for load in load_candidates:  # all are checked before the reference reads for minutes
-            with _LoadedModel(load) as candidate:
-                _check_candidate(candidate, comparison)
-                bins = [] if store is None else begin_depth_pair(store, comparison.pair_row(candidate.info))
-                done = {item.text_sha256 for item in bins}
-                needed |= {reading.sha256 for reading in comparison.readings} - done
-        if missing := [reading for reading in missing if reading.sha256 in needed]:
-            comparison.folder.mkdir(parents=True, exist_ok=True)
-            with _LoadedModel(load_reference) as reference:
-                _keep_distributions(reference, missing, chunk, progress)
-    stored_bytes = sum(reading.path.stat().st_size for reading in comparison.readings if reading.path.is_file())
     pairs: dict[str, DepthPair] = {}
-    known_texts = 0
-    for load in load_candidates:
+    unread: dict[str, list[_TokenText]] = {}
+    loads: dict[str, Callable[[], Backend]] = {}
+    for load in load_candidates:  # all are checked before the reference reads for minutes
         with _LoadedModel(load) as candidate:
-            row = comparison.pair_row(candidate.info)
-            if row.pair_id in pairs:
-                continue
             _check_candidate(candidate, comparison)
-            bins = [] if store is None else begin_depth_pair(store, row)
-            done = {item.text_sha256 for item in bins}
-            known_texts += len(done)
-            rest = [reading for reading in comparison.readings if reading.sha256 not in done]
-            for rows in _compare_candidate(candidate, row.pair_id, rest, progress):
+            row = comparison.pair_row(candidate.info)
+        bins = [] if store is None else begin_depth_pair(store, row)
+        done = {item.text_sha256 for item in bins}
+        pairs[row.pair_id] = DepthPair(row, bins)
+        unread[row.pair_id] = [reading for reading in comparison.readings if reading.sha256 not in done]
+        loads[row.pair_id] = load
+    known_texts = sum(len(comparison.readings) - len(rest) for rest in unread.values())
+    needed = {reading.sha256 for rest in unread.values() for reading in rest}
+    if missing := [reading for reading in missing if reading.sha256 in needed]:
+        comparison.folder.mkdir(parents=True, exist_ok=True)
+        with _LoadedModel(load_reference) as reference:
+            _keep_distributions(reference, missing, chunk, progress)
+    stored_bytes = sum(reading.path.stat().st_size for reading in comparison.readings if reading.path.is_file())
+    for pair_id, rest in unread.items():
+        if not rest:
+            continue
+        with _LoadedModel(loads[pair_id]) as candidate:
+            for rows in _compare_candidate(candidate, pair_id, rest, progress):
                 if store is not None:
                     write_depth_rows(store, rows)
-                bins += rows
-            pairs[row.pair_id] = DepthPair(row, bins)
+                pairs[pair_id].bins.extend(rows)
     if comparison.folder.exists():
         shutil.rmtree(comparison.folder)
     return Depth(tuple(pairs.values()), stored_bytes, known_texts)

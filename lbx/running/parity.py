@@ -28,6 +28,7 @@ from lbx.engine.batching import complete
 from lbx.engine.model import Backend, BackendInfo, BulkExtension, LocalBackend, SequenceExtension, bulk_tokens
 from lbx.engine.prefix import common_prefix_length
 from lbx.engine.prompter import Prompter
+from lbx.options.asking import PLAIN as PLAIN_MODE
 from lbx.options.sample_selection import Selection
 
 if TYPE_CHECKING:
@@ -433,12 +434,14 @@ class ParityPrompt:
 
     Attributes:
         sample, benchmark: source of the prompt, so that answers can be scored, or None for built-in texts.
+        bundle: the sample's bundle, or None for built-in texts.
     """
 
     key: SampleKey
     prompt: Prompt
     sample: Sample | None = None
     benchmark: Benchmark | None = None
+    bundle: Bundle | None = None
 
     @property
     def task(self) -> str:
@@ -474,7 +477,7 @@ def bundle_prompts(
     for task in tasks:
         benchmark = benchmarks[task.benchmark]
         for _, sample in selection.select(task, benchmark.samples(bundle, task.name)):
-            yield ParityPrompt(sample.key, benchmark.prompt(bundle, sample), sample, benchmark)
+            yield ParityPrompt(sample.key, benchmark.prompt(bundle, sample), sample, benchmark, bundle)
 
 
 ALL = "all"
@@ -580,7 +583,11 @@ def _score(prompts: Sequence[PromptParity], side: int) -> tuple[str, float]:
     for comparison in prompts:
         benchmark, sample, outputs = comparison.prompt.benchmark, comparison.prompt.sample, comparison.outputs
         assert benchmark is not None and sample is not None and outputs is not None
-        scores = benchmark.score(sample, outputs[side])
+        output = outputs[side]
+        if bundle := comparison.prompt.bundle:
+            step = benchmark.next_step(bundle, sample, PLAIN_MODE, [output])
+            output = step if isinstance(step, str) else output
+        scores = benchmark.score(sample, output)
         values = {score.metric: score.score for score in scores}
         rows.append(ScoredSample(sample, values, reasoned=comparison.reasoned[side]))
     benchmark = prompts[0].prompt.benchmark

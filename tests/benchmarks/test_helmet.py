@@ -17,8 +17,10 @@ from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, SELECTIONS, TASKS
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
+from lbx.engine.model import BackendInfo
 from lbx.options.asking import Mode
 from lbx.results import Store
+from lbx.running.parity import Parity, ParityPrompt, PromptParity, summarise_by_task
 from tests.benchmarks.helmet_rows import (
     PROMPT_FILE,
     Row,
@@ -117,7 +119,7 @@ def test_the_texts_that_the_authors_score(make_bundle: MakeBundle) -> None:
 
 def test_demonstrations_of_a_question_are_the_same_at_every_depth(bundle: Bundle) -> None:
     samples = list(HELMET.samples(bundle, "kilt_nq_8k"))
-    assert [sample.sample_id for sample in samples[:2]] == ["q0-0.0", "q0-1.0"]
+    assert [sample.sample_id for sample in samples[:2]] == ["q0-0", "q0-1"]
     assert all(
         one.meta["fields"] == other.meta["fields"] for one, other in zip(samples[::2], samples[1::2], strict=True)
     )
@@ -338,10 +340,15 @@ def test_prompts_cut_to_a_small_window_are_not_official(tmp_path: Path) -> None:
     rows = as_lines(json_kv_row(number, context="x" * 9000) for number in range(3))
     bundle = unpacked(lbx, tmp_path, **{file_of("json_kv", 105): rows})
     found = []
-    for window in (100_000, 8192, 4000):
-        results = tmp_path / f"{window}.duckdb"
+    for window, option in ((100_000, ""), (8192, ""), (4000, ""), (100_000, "20000")):
+        results = tmp_path / f"{window}{option}.duckdb"
         card = scripted(tmp_path, window, {"*": "v1"})
-        lbx.ok("run", "--bundle", bundle, "--model", card, "-o", results, "--tasks", "helmet/json_kv_8k,helmet/ruler_*")
+        arguments = (
+            "--tasks",
+            "helmet/json_kv_8k,helmet/ruler_*",
+            *(("--max-prompt-tokens", option) if option else ()),
+        )
+        lbx.ok("run", "--bundle", bundle, "--model", card, "-o", results, *arguments)
         with Store(results, read_only=True) as store:
             cut = store.query("SELECT count(*) FILTER (truncated) FROM generations WHERE task = 'json_kv_8k'").rows
             sql = "SELECT task, bool_and(official IS NULL) FROM numbers WHERE kind = 'task' GROUP BY ALL"
@@ -350,7 +357,29 @@ def test_prompts_cut_to_a_small_window_are_not_official(tmp_path: Path) -> None:
             board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
             assert "8k prompts cut to the window of 4,000 tokens" in board[0]["note"]
     whole = {"json_kv_8k": False, "ruler_niah_mv_8k": False}
-    assert found == [(3, whole), (3, whole), (3, {**whole, "json_kv_8k": True})]
+    other = {**whole, "json_kv_8k": True}
+    assert found == [(3, whole), (3, whole), (3, other), (0, other)]
+    sample = next(HELMET.samples(Bundle(bundle), "json_kv_8k"))
+    without_tokenizer = Mode(context_window=10**8, counted_in="characters")
+    assert not HELMET.prompt(Bundle(bundle), sample, without_tokenizer).limits
+
+
+def test_parity_scores_what_a_run_stores(bundle: Bundle) -> None:
+    """An answer to bare text is scored with its beginning, so that a later label does not count."""
+    sample = first(bundle, "icl_nlu_8k")
+    gold = sample.references[0]
+    prompt = ParityPrompt(sample.key, HELMET.prompt(bundle, sample), sample, HELMET, bundle)
+    outputs = (f" {gold}\n\nfoo\nlabel: {gold}0", f" {gold}0")
+    model = BackendInfo("scripted", "1", "model", 1000, {})
+    parity = Parity(model, model, None, (), (PromptParity(prompt, 1, outputs=outputs, reasoned=(False, False)),))
+    (compared, _) = summarise_by_task(parity)
+    assert (compared.score_first, compared.score_second) == (1.0, 0.0)
+
+
+def test_an_answer_without_a_bundle_has_no_prompt(tmp_path: Path) -> None:
+    bundle = Bundle(unpacked(Lbx(), tmp_path))
+    with pytest.raises(NoDataError, match="imported without the bundle"):
+        HELMET.prompt(bundle, Sample("helmet", "infbench_sum_8k", "a", "", "", ("r",)))
 
 
 def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:

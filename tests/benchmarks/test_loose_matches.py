@@ -42,9 +42,14 @@ def loose(task: tuple[str, str], output: str, *references: str, question: str = 
         (CHOICE, "The answer is A because of the lamp.", ("the lamp", "A")),
         (CODE, "B. run", ("run", "B")),
         (FACT, "It was the Seine.", ("the Seine",)),
-        (BOOK, "A", ("A", "a lamp")),
-        (BOOK, "b", ("B", "a lamp")),
-        (BOOK, "Answer: B. a lamp", ("B", "a lamp")),
+        (BOOK, "A", ("A", "A. a lamp")),
+        (BOOK, "b", ("B", "B. a lamp")),
+        (BOOK, "Answer: B. a lamp", ("B", "B. a lamp")),
+        (BOOK, "a lamp", ("A", "A. a lamp")),
+        (BOOK, "the lamp", ("A", "A. a lamp")),
+        (BOOK, "a.", ("A", "A. a lamp")),
+        (BOOK, "B. Vitamin C", ("B", "B. Vitamin C")),
+        (CHOICE, "B. Joseph C. Crater", ("Joseph C. Crater", "B")),
     ],
 )
 def test_usual_right_answers_are_no_loose_matches(
@@ -69,15 +74,15 @@ def test_usual_right_answers_are_no_loose_matches(
         (CHOICE, "ABCD", ("a lamp", "A")),
         (CHOICE, "A or B", ("a lamp", "A")),
         (CODE, "B. run\nC. stop", ("run", "B")),
-        (BOOK, "A, B, C: a lamp", ("A", "a lamp")),
+        (BOOK, "A. a lamp, or B or C", ("A", "A. a lamp")),
         # A word that begins with the letter
         (CHOICE, "Dear reader", ("a lamp", "D")),
         # Empty output or reference
         (NEEDLE, "", ("",)),
         (NEEDLE, "unknown", ("",)),
         (FACT, "unknown", ("The",)),
-        (BOOK, "", ("A", "a lamp")),
-        (BOOK, "The", ("A", "a lamp")),
+        (BOOK, "", ("A", "A. a lamp")),
+        (BOOK, "The", ("A", "A. a lamp")),
     ],
 )
 def test_loose_matches(task: tuple[str, str], output: str, references: tuple[str, ...]) -> None:

@@ -78,20 +78,20 @@ def bundle(tmp_path: Path) -> Bundle:
     return write_bundle(tmp_path / "b", CONTENT)
 
 
-def answered(folder: Path, outputs: Mapping[tuple[str, str], str]) -> Path:
+def answered(folder: Path, outputs: Mapping[tuple[str, str], str], run: str = "mine") -> Path:
     """A results file with a run's answers: {(task, sample id): answer}."""
     path, family = folder / "runs.duckdb", BENCHMARKS["helmet"]
     with Store(path) as store:
-        store.begin_run(RunRow("mine", "model", "scripted", "1", {"helmet": 1}, "b" * 64, {}, {}, "1"))
+        store.begin_run(RunRow(run, "model", "scripted", "1", {"helmet": 1}, "b" * 64, {}, {}, "1"))
         samples, generations, scores = [], [], []
         for place, ((task, name), output) in enumerate(outputs.items()):
             sample = Sample("helmet", task, name, f"Text {name}.", "Who?" if "narr" in task else "", ("Ann's", "Bob"))
             samples.append(SampleRow(sample, place))
-            generations.append(GenerationRow("mine", *sample.key[:3], 0, output))
-            scores += score_rows("mine", (*sample.key[:3], 0), family, family.score(sample, output))
+            generations.append(GenerationRow(run, *sample.key[:3], 0, output))
+            scores += score_rows(run, (*sample.key[:3], 0), family, family.score(sample, output))
         store.write(samples=samples, generations=generations, scores=scores)
-        aggregate_scores(store, "mine", family)
-        store.finish_run("mine", "done")
+        aggregate_scores(store, run, family)
+        store.finish_run(run, "done")
     return path
 
 
@@ -126,6 +126,20 @@ def test_answers_on_stories(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
     )
     assert (length, official) == ("8k", None), "the average lacks six categories, and no judge completes it"
     assert "2 already done" in judge(lbx, results, unpacked, card).stdout
+
+
+def test_a_rubric_of_pairs_is_not_replaced(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    for run in ("mine", "other"):
+        results = answered(tmp_path, {("narrativeqa_8k", "0"): "Ann"}, run)
+    card = table(tmp_path, "critic", {"*": "A"})
+    done = judge(lbx, results, unpacked, card, "--rubric", "leval", "--against", "other", "--questions", "open")
+    assert done.returncode and "rates a single answer" not in done.stderr and "L-Eval" in done.stderr
+
+
+def test_summaries_of_other_programs_are_named(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, {("infbench_sum_8k", "3fa9c0d1"): "Ann"})
+    done = judge(lbx, results, unpacked, table(tmp_path, "critic", {"*": "A"}))
+    assert done.returncode and "no key points for the sample 3fa9c0d1" in done.stderr and "--bundle" in done.stderr
 
 
 def test_a_judge_without_ratings(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
@@ -168,7 +182,7 @@ def test_lawsuits_need_long_summaries(bundle: Bundle, tmp_path: Path) -> None:
     complete = write_bundle(tmp_path / "c", {**CONTENT, place: path.read_bytes()})
     texts = rating_texts(complete, CASE)(sample, "Sued.")
     assert texts.references == ("A long one.", "a suit") and texts.values["points"] == "1"
-    with pytest.raises(BundleError, match="of multi_lexsum_8k is damaged: it has no row of the sample c2"):
+    with pytest.raises(BundleError, match="no long summary for the sample c2 of multi_lexsum_8k"):
         rating_texts(complete, CASE)(Sample("helmet", "multi_lexsum_8k", "c2", "", "", ()), "Sued.")
 
 

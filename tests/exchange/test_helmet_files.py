@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from lbx.base.errors import UsageError
+from lbx.benchmarks.base.prediction_lines import split_document_rows
+from lbx.benchmarks.helmet.tasks import TASKS, official_name
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
 from lbx.results import Store
@@ -67,8 +70,8 @@ def test_the_authors_files_in_and_out(store: Store, tmp_path: Path) -> None:
         (document([ROW])[: document([ROW]).index("depth")], "it is not valid JSON"),
         ("[]", "it contains a list instead of an object"),
         ("{}", "the key 'data' with a list of objects is missing"),
-        (document([]), "the key 'data' with a list of objects is missing"),
-        (document(["x"]), "the key 'data' with a list of objects is missing"),
+        (document([]), "the array is empty"),
+        (document(["x"]), "it contains text instead of an object"),
         (document({"0": ROW}), "the key 'data' with a list of objects is missing"),
         (document([{**ROW, "output": 3}]), ""),
         (document([{"question": "k", "answer": "v"}]), "the key 'output' is missing"),
@@ -86,6 +89,52 @@ def test_damaged_files(text: str, what: str, store: Store, tmp_path: Path) -> No
     with pytest.raises(UsageError) as caught:
         import_predictions(store, "helmet", tmp_path / NAME, model="m", run_id="r")
     assert what in str(caught.value) and NAME in str(caught.value)
+
+
+OTHER_FILES = {
+    "alce_asqa_165": {"question": "q", "qa_pairs": [{"short_answers": [["x"]]}], "output": "x"},
+    "msmarco_rerank_psg": {"question": "q", "qid": "1", "answer": "1 > 2", "output": "1", "depth": 0},
+    "infbench_choice_eng_7982": {"question": "q", "answer": ["B"], "output": "zzz"},
+    "json_kv": {**ROW, "depth": "0.2"},
+}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "changes"),
+    [
+        ("alce_asqa_165", {}),
+        *(("msmarco_rerank_psg", {"qrel": [["1", label]]}) for label in (1e999, "1" * 400, 10**400, -1, "a", None)),
+        *(("msmarco_rerank_psg", {"qrel": [pair]}) for pair in ("a1", [1, 1], ["1"], 3)),
+        ("infbench_choice_eng_7982", {}),
+        ("infbench_choice_eng_7982", {"answer": ["E", "E. x"]}),
+        ("infbench_choice_eng_7982", {"answer": ["A", ""]}),
+        *(("json_kv", {"depth": depth}) for depth in ("0.2", True, {"a": 1}, float("nan"), 10**400)),
+    ],
+)
+def test_rows_that_cannot_be_scored_are_refused(
+    dataset: str, changes: dict[str, Any], store: Store, tmp_path: Path
+) -> None:
+    names = {task: official_name(task) for task in TASKS if task.endswith("_8k")}
+    (task,) = (task for task, name in names.items() if name.startswith(dataset.rstrip("0123456789_")))
+    helmet = BENCHMARKS["helmet"].predictions
+    assert helmet is not None
+    name = helmet.file_name("m/True", task).partition("/")[2]
+    (tmp_path / name).write_text(document([{**OTHER_FILES[dataset], **changes}]))
+    with pytest.raises(UsageError, match=re.escape(name)):
+        import_predictions(store, "helmet", tmp_path / name, model="m", run_id="r")
+
+
+def test_the_list_of_rows_is_found_among_other_keys(tmp_path: Path) -> None:
+    text = json.dumps({"args": {"data": [{"a": 1}, 2]}, "x": '"data":[{', "data": [ROW], "data2": [{}]}, indent=1)
+    assert [row.values for row in split_document_rows(tmp_path / "x", text.encode(), "data").lines] == [ROW]
+
+
+def test_whole_depths_are_those_of_the_bundle(store: Store, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(document([{**ROW, "depth": depth} for depth in (0, 0.2, 1.0)]))
+    import_predictions(store, "helmet", tmp_path / NAME, model="m", run_id="r")
+    sql = "SELECT sample_id, meta->>'evidence_depth' FROM samples ORDER BY ALL"
+    found = store.query(sql).rows
+    assert [(name.rpartition("-")[2], float(depth)) for name, depth in found] == [("0", 0), ("0.2", 0.2), ("1", 1)]
 
 
 def test_other_files(store: Store, tmp_path: Path) -> None:

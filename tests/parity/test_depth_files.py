@@ -125,7 +125,7 @@ def test_a_further_candidate_joins_the_comparison(
         ("_save", 2, 0, 0),  # the first text's last array is written, and the file is not in its place
         ("write_depth_rows", 1, TEXTS, 1),
         ("write_depth_rows", 5, TEXTS, 5),
-        ("_compare_pass", 3, TEXTS, 0),
+        ("_read_candidate", 1, TEXTS, 0),
     ],
 )
 def test_a_killed_command_continues(

@@ -198,8 +198,8 @@ class ScoringRules:
         prints_all_metrics: whether the paper's tables list every metric of a task, not only the headline and metrics
             such as "accuracy/easy".
         curves: scores by length that the authors draw and no script prints, by grouping.
-        shortest_cuts: {task: least number of tokens to which the authors cut a prompt}. A task with a prompt that was
-            cut to fewer has no official number.
+        prompt_limits: {task: number of tokens to which the authors cut a prompt}. A task with a prompt that was cut to
+            fewer, or has more, has no official number.
     """
 
     unit: float = 100
@@ -208,7 +208,7 @@ class ScoringRules:
     uncounted_metric: str = ""
     prints_all_metrics: bool = False
     curves: Callable[[Mapping[str, ScoredRows]], Mapping[str, LengthCurve]] = _without_curves
-    shortest_cuts: Mapping[str, int] = field(default_factory=dict)
+    prompt_limits: Mapping[str, int] = field(default_factory=dict)
 
     def is_counted(self, row: ScoredSample) -> bool:
         """Whether the official number counts an answer. An answer after reasoning always counts."""

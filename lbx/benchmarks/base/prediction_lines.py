@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -193,11 +192,14 @@ def split_rows(
 def split_document_rows(path: Path, data: bytes, key: str) -> FileRows:
     """Split a file that is one JSON object into the rows of its array ``key``. Raises UsageError."""
     text = decode_text(path, data)
-    document = parse_document(path, data)
-    for match in re.finditer(rf'[{{,]\s*"{re.escape(key)}"\s*:\s*(?=\[\s*{{)', text):
-        spans, _ = _parse_array(path, text, match.end())
-        if [values for *_, values in spans] == document.get(key):  # not a key of an inner object
-            return _array_rows(path, text, spans)
+    parse_document(path, data)  # which refuses text that the walk over its keys cannot read
+    decoder, at = json.JSONDecoder(), _skip(text, 0, f"{_BOM}{{")
+    while text[at] == '"':
+        name, at = decoder.raw_decode(text, at)
+        at = _skip(text, at, ":")
+        if name == key and text[at] == "[":
+            return _array_rows(path, text, _parse_array(path, text, at)[0])
+        at = _skip(text, decoder.raw_decode(text, at)[1], ",")
     raise prediction_file_error(str(path), f"the key {key!r} with a list of objects is missing")
 
 

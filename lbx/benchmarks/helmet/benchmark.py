@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lbx.base.bundle_folder import Bundle
+from lbx.base.errors import NoDataError
 from lbx.base.number import Number
 from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.benchmarks.base.aggregates import Average, task_score
@@ -55,8 +56,6 @@ from lbx.benchmarks.metrics.loose_match import is_loose_match, matched_choice, n
 from lbx.benchmarks.metrics.ruler import string_match_all
 from lbx.options.asking import PLAIN, Mode
 
-_INEXACT = 8
-"""Tokens that a cut may remove beyond the limit, because the rest of a document may have other tokens."""
 _DIGITS = 10
 """Digits of official numbers. The authors' script prints all."""
 _ANSWER_LABELS = {"json_kv": "corresponding value:", "icl": "label:", "multi_lexsum": "Summary:"}
@@ -76,7 +75,7 @@ class Helmet(Benchmark):
     scoring = ScoringRules(
         average_of="mean of seven categories",
         cluster_name="question",
-        shortest_cuts={task: prompt_limit(task) - _INEXACT for task in TASKS},
+        prompt_limits={task: prompt_limit(task) for task in TASKS},
     )
     predictions = HelmetFormat(NAME, TASKS)
     results = ResultFormat(write_averages)
@@ -103,11 +102,12 @@ class Helmet(Benchmark):
         """Fill in the official prompt: a message in chat categories, or bare text with the beginning of the answer."""
         dataset = dataset_of(sample.task)
         chat = dataset.chat and mode.chat_template
-        values = {**sample.meta["fields"], "context": sample.context, "question": sample.question}
+        values = {**_fields(sample), "context": sample.context, "question": sample.question}
         prompt = self._texts(bundle).prompt(template_of(sample.task), values, chat=chat, new_tokens=dataset.new_tokens)
         window = mode.context_window
         limit = min(prompt_limit(sample.task), window - dataset.new_tokens)
-        return replace(prompt, limits={window: limit}) if limit > 0 else prompt
+        can_cut = limit > 0 and mode.counted_in != "characters"
+        return replace(prompt, limits={window: limit}) if can_cut else prompt
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
         """Put the beginning of the answer before the answer to bare text, as the authors' program does.
@@ -117,7 +117,7 @@ class Helmet(Benchmark):
         output = outputs[-1]
         if (dataset_of(sample.task).chat and mode.chat_template) or not output.strip():
             return output
-        values = {**sample.meta["fields"], "question": sample.question}
+        values = {**_fields(sample), "question": sample.question}
         return self._texts(bundle).answer_start(template_of(sample.task), values) + output
 
     def _texts(self, bundle: Bundle) -> Texts:
@@ -129,9 +129,13 @@ class Helmet(Benchmark):
         text = output if output.strip() else str(sample.meta.get("answer_start", "")) + output
         values, extracted = _scores(dataset, sample, text)
         headline = dataset.metrics[0]
-        matched = _matched_text(dataset, sample, text)
-        others = named_letters(output, "ABCD") - {*sample.references} if dataset.kind == "infbench_choice" else ()
-        loose = None if matched is None else is_loose_match(values[headline], output, matched, others)
+        matched, others, said = _matched_text(dataset, sample, text), set[str](), output
+        if dataset.kind == "infbench_choice":
+            letter, option = _choice(sample)
+            others = named_letters(output, "ABCD", option) - {letter}
+        elif start := str(sample.meta.get("answer_start", "")):
+            said = output.removeprefix(start)
+        loose = None if matched is None else is_loose_match(values[headline], said, matched, others)
         return [
             Score(metric, values[metric], extracted, loose=loose if metric == headline else None)
             for metric in dataset.metrics
@@ -209,6 +213,16 @@ def template_of(task: str) -> str:
     return "ruler_several" if name.endswith("_mv") else "ruler_niah"
 
 
+def _fields(sample: Sample) -> Mapping[str, str]:
+    if "fields" not in sample.meta:
+        raise NoDataError(
+            f"The prompt of {sample.key} is unknown: its answer was imported without the bundle.",
+            fix="Import the answers with --bundle.",
+        )
+    fields: Mapping[str, str] = sample.meta["fields"]
+    return fields
+
+
 def _scores(dataset: DatasetSettings, sample: Sample, text: str) -> tuple[dict[str, float], str | None]:
     meta, references = sample.meta, sample.references
     match dataset.kind:
@@ -231,10 +245,16 @@ def _scores(dataset: DatasetSettings, sample: Sample, text: str) -> tuple[dict[s
             return metrics.best_text_scores(text, references, _ANSWER_LABELS.get(kind, "Answer:"))
 
 
+def _choice(sample: Sample) -> tuple[str, str]:
+    """Letter and text of the right option. The references are the letter, and both as "A. text"."""
+    letter, option = (*sample.references, "", "")[:2]
+    return letter, option.removeprefix(f"{letter}. ")
+
+
 def _matched_text(dataset: DatasetSettings, sample: Sample, text: str) -> str | None:
     """Reference that the headline found in a text, "" if none is needed there, or None without such a search."""
     if dataset.kind == "infbench_choice":
-        return matched_choice(text, *(*sample.references, "", "")[:2])
+        return matched_choice(text, *_choice(sample))
     if dataset.kind == "ruler":
         return "".join(sample.references)
     if dataset.metrics[0] != "substring_exact_match":

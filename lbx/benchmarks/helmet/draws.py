@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lbx.base.records import EVIDENCE_DEPTH
 from lbx.benchmarks.base.data_files import DataRow, damaged_file_error
 from lbx.benchmarks.base.sources import RowSource
 from lbx.benchmarks.helmet import texts as places
@@ -28,6 +30,8 @@ from lbx.benchmarks.helmet.tasks import PROMPTS
 from lbx.benchmarks.helmet.texts import Texts, fill
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
 
+MAX_LABEL = 1000
+"""Largest relevance of a ranked passage."""
 SEED = 42
 _HASH_RANGE = 2**31
 _SHORTEST_BOOK, _SHORTEST_STORY = 65536, 131072
@@ -105,9 +109,32 @@ def _parts_of(row: DataRow, name: str) -> list[DataRow]:
     return [DataRow(row.location, value) for value in values]
 
 
-def _depth_id(name: str, row: DataRow) -> str:
+def is_depth(value: object) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def depth_of(row: DataRow) -> dict[str, float]:
+    """Return the depth of a row's gold document, if known, for ``Sample.meta``. Raises BundleError."""
     depth = row.values.get("depth")
-    return name if depth is None else f"{name}-{depth}"
+    if depth is None:
+        return {}
+    if not is_depth(depth):
+        raise damaged_file_error(row.location, "the field 'depth' must be a number")
+    return {EVIDENCE_DEPTH: float(depth)}
+
+
+def depth_id(name: str, meta: Mapping[str, Any]) -> str:
+    """Id of a question at the depth in ``Sample.meta``, if any."""
+    return f"{name}-{meta[EVIDENCE_DEPTH]:g}" if EVIDENCE_DEPTH in meta else name
+
+
+def label_of(passage: DataRow) -> int:
+    """Relevance of a ranked passage, 0 to 1,000. Raises BundleError."""
+    label = passage.get("label", int)
+    if not 0 <= label <= MAX_LABEL:
+        raise damaged_file_error(passage.location, f"the field 'label' must be a number from 0 to {MAX_LABEL:,}")
+    return label
 
 
 def _first_rows(rows: Sequence[DataRow], key: str, order: Iterable[int], shots: int) -> list[DataRow]:
@@ -139,7 +166,8 @@ def json_kv_rows(source: RowSource, texts: Texts, size: DrawSize) -> Iterator[Dr
         demos = "".join(texts.fill(places.JSON_KV_DEMO, key=key, value=f" {value}") + "\n\n" for key, value in pairs)
         key = row.get("question", str)
         answers = (row.get("answer", str),)
-        yield DrawnRow(_depth_id(key, row), row.get("context", str), key, answers, {"demos": demos}, {}, key)
+        depth = depth_of(row)
+        yield DrawnRow(depth_id(key, depth), row.get("context", str), key, answers, {"demos": demos}, depth, key)
 
 
 def ruler_rows(source: RowSource, size: DrawSize) -> Iterator[DrawnRow]:
@@ -176,12 +204,14 @@ def kilt_rows(
             order = _order(len(rows), _hash(str(name)) % _HASH_RANGE)
             demos = (_kilt_demo(demo, texts) for demo in _first_rows(rows, key, order, size.shots))
             demo_texts[name] = "\n\n".join(demos) + "\n\n"
+        depth = depth_of(row)
         yield DrawnRow(
-            _depth_id(str(name), row),
+            depth_id(str(name), depth),
             _passages(row, texts),
             row.get("question", str),
             _texts_of(row, "answers"),
             {"demos": demo_texts.get(name, "")},
+            depth,
             question_id=str(name),
         )
 
@@ -248,14 +278,15 @@ def msmarco_rows(source: RowSource, demo_source: RowSource, texts: Texts, size: 
         rows = [demo for demo in demo_rows if demo.get("qid", str) not in excluded]
         order = _order(len(rows), _hash(name) % _HASH_RANGE)
         demos = _first_rows(rows, "qid", order, size.shots)
-        labels = {part.get("id", str): part.get("label", int) for part in passages}
+        labels = {part.get("id", str): label_of(part) for part in passages}
+        depth = depth_of(row)
         yield DrawnRow(
-            _depth_id(name, row),
+            depth_id(name, depth),
             _ranking_passages(passages, passage, texts),
             row.get("query", str),
             (_ranking(passages),),
             {"demos": "".join(_ranked_demo(demo, passage, texts) for demo in demos)},
-            {"labels": {name: label for name, label in labels.items() if label > 0}},
+            {"labels": {name: label for name, label in labels.items() if label > 0}, **depth},
             name,
         )
 

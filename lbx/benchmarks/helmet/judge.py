@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from lbx.base.bundle_folder import Bundle
+from lbx.base.errors import NoDataError
 from lbx.base.records import Sample
 from lbx.benchmarks.base.data_files import damaged_file_error, read_text
 from lbx.benchmarks.base.rubric import RATING, FamilyRubrics, Rubric, RubricTexts, TextMaker
@@ -103,7 +104,10 @@ def summary_texts(answer: str, key_points: Sequence[str], expert: str) -> Rubric
 
 def _of_sample(values: Mapping[str, _T], sample: Sample, noun: str) -> _T:
     if sample.sample_id not in values:
-        raise damaged_file_error(f"with the {noun} of {sample.task}", f"it has no row of the sample {sample.sample_id}")
+        raise NoDataError(
+            f"The bundle has no {noun} for the sample {sample.sample_id} of {sample.task}.",
+            fix="Import answers of other programs with --bundle, or leave the task out with --tasks.",
+        )
     return values[sample.sample_id]
 
 

@@ -15,11 +15,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.base.records import Sample, sha256_text
+from lbx.base.records import EVIDENCE_DEPTH, Sample, sha256_text
 from lbx.benchmarks.base.benchmark import with_unique_ids
 from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import (
@@ -30,12 +31,10 @@ from lbx.benchmarks.base.predictions import (
     TaskFiles,
     file_part,
 )
-from lbx.benchmarks.helmet.draws import SEED
+from lbx.benchmarks.helmet.draws import MAX_LABEL, SEED, depth_id, is_depth
 from lbx.benchmarks.helmet.tasks import LENGTHS, NAME, TASKS, dataset_of, official_name, size_of, split_task
 
 _FILE = re.compile(r"(.+)_in(\d+)_size.*_chat(True|False)_\d+\.json")
-_DEPTH = re.compile(r"-(\d+(?:\.\d+)?)(?:-\d+)?")
-"""End of a sample's id: the depth of the gold document, and the number of an id that occurs again."""
 _ID_KEYS = {"kilt": "id", "msmarco": "qid", "json_kv": "question"}
 """{kind: key of a question's id}, for kinds with a question at several depths."""
 
@@ -122,8 +121,8 @@ class HelmetFormat(PredictionFormat):
             row["answer"] = references[0]
         if question_id := sample.meta.get("question_id"):
             row[_ID_KEYS[dataset.kind]] = question_id
-            if match := _DEPTH.fullmatch(sample.sample_id.removeprefix(question_id)):
-                row["depth"] = json.loads(match[1])
+            if EVIDENCE_DEPTH in sample.meta:
+                row["depth"] = sample.meta[EVIDENCE_DEPTH]
         golds: Sequence[Any] = sample.meta.get("golds") or ()
         if dataset.kind == "alce":
             asks_pairs = dataset.metrics[0] == "str_em"
@@ -145,28 +144,44 @@ def _sample(task: str, line: PredictionLine) -> Sample:
     if kind == "alce":
         pairs = line.values.get("qa_pairs")
         groups = _list(line, "answers") if pairs is None else [_short_answers(pair) for pair in _list(line, "qa_pairs")]
-        if not all(isinstance(group, list) for group in groups):
-            raise prediction_file_error(line.location, "a group of answers must be a list")
+        if not all(isinstance(group, list) and all(isinstance(gold, str) for gold in group) for group in groups):
+            raise prediction_file_error(line.location, "a group of answers must be a list of texts")
         meta["golds"], answers = groups, list(dict.fromkeys(gold for group in groups for gold in group))
     else:
         answer = line.require("answer")
         answers = answer if isinstance(answer, list) else [answer]
     if not answers or not all(isinstance(answer, str) for answer in answers):
         raise prediction_file_error(line.location, "the answers must be text or a list of texts")
+    if kind == "infbench_choice" and not (len(answers) == 2 and answers[0] in tuple("ABCD") and answers[1].strip()):
+        raise prediction_file_error(line.location, "'answer' must be a letter from A to D and the text of the option")
     if kind == "msmarco":
-        pairs = _list(line, "qrel")
-        try:
-            meta["labels"] = {str(name): int(label) for name, label in pairs if int(label) > 0}
-        except (TypeError, ValueError) as exc:
-            raise prediction_file_error(line.location, "'qrel' must be pairs of an id and a number") from exc
+        meta["labels"] = {name: label for name, label in map(partial(_label, line), _list(line, "qrel")) if label > 0}
     references = tuple(answers)
     if key := _ID_KEYS.get(kind):
-        meta["question_id"] = str(line.values.get(key) or question)
-        depth = line.values.get("depth")
-        name = meta["question_id"] + ("" if depth is None else f"-{depth}")
+        value, depth = line.values.get(key), line.values.get("depth")
+        meta["question_id"] = question if value is None else str(value)
+        if depth is not None:
+            if not is_depth(depth):
+                raise prediction_file_error(line.location, "'depth' must be a number")
+            meta[EVIDENCE_DEPTH] = float(depth)
+        name = depth_id(meta["question_id"], meta)
     else:
         name = sha256_text(json.dumps([question, references]))[:16]
     return Sample(NAME, task, name, "", question, references, meta=meta)
+
+
+def _label(line: PredictionLine, pair: object) -> tuple[str, int]:
+    """Return the id and the relevance of a passage."""
+    match pair:
+        case [str(name), str(label)] if re.fullmatch("[0-9]{1,4}", label):
+            number = int(label)
+        case [str(name), int(number)]:
+            pass
+        case _:
+            number = -1
+    if not 0 <= number <= MAX_LABEL:
+        raise prediction_file_error(line.location, f"'qrel' must be pairs of an id and a number up to {MAX_LABEL:,}")
+    return name, number
 
 
 def _short_answers(pair: object) -> Any:

@@ -44,7 +44,8 @@ def score(sample: Sample, output: str) -> list[Score]:
     without = bool(sample.meta.get(WITHOUT_REFERENCES))
     value = 0.0 if without else match(prediction, sample.references)
     error = None if without or sample.references else NO_REFERENCES
-    found = [reference for reference in sample.references if reference.lower() in prediction.lower()]
+    text = prediction.lower()
+    found = [reference for reference in sample.references if reference.lower() in text]
     matched = max(found, key=len, default="") if headline == MATCH_PART else "".join(found)
     loose = is_loose_match(value, prediction, matched)
     return [Score(headline, value, error=error, loose=loose), Score(null, float(not prediction))]

@@ -21,7 +21,7 @@ class DepthPair(NamedTuple):
     """Candidate in a comparison, with the rows of the texts read so far."""
 
     row: DepthPairRow
-    bins: Sequence[DepthRow]
+    bins: list[DepthRow]
 
 
 def read_depth_pairs(store: Store) -> list[DepthPair]:

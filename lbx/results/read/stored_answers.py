@@ -292,7 +292,7 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
 def as_answer(store: Store, row: dict[str, Any]) -> StoredAnswer:
     key = SampleKey(row["benchmark"], row["task"], row["sample_id"], row["iteration"])
     scores = store.query(
-        "SELECT metric, metric_version, score, extracted, headline, error, partial FROM scores "
+        "SELECT metric, metric_version, score, extracted, headline, error, partial, loose FROM scores "
         "WHERE run_id = ? AND benchmark = ? AND task = ? AND sample_id = ? AND iteration = ? "
         "ORDER BY headline DESC, metric",
         [row["run_id"], *key],

@@ -30,6 +30,8 @@ from lbx.results.scoring.score_columns import (
 from lbx.statistics.estimates import Estimate, decode_labels, interval
 
 # While answers are scored again, some tasks still have scores of an older version.
+_INEXACT_CUT = 8
+"""Tokens by which a cut prompt may differ from its limit, because the rest of a document may have other tokens."""
 _NEWEST_VERSION = "SELECT max(metric_version) FROM scores WHERE run_id = ? AND benchmark = ?"
 
 
@@ -118,15 +120,19 @@ class _ScoreAggregator:
         self._heads: dict[str, Number] = {}
 
     def _cut_tasks(self) -> frozenset[str]:
-        """Tasks with a prompt that was cut to fewer tokens than by the authors, such as to a small window."""
-        if not (shortest := self._benchmark.scoring.shortest_cuts):
+        """Tasks with a prompt that was cut to fewer tokens than by the authors, or is longer."""
+        if not (limits := self._benchmark.scoring.prompt_limits):
             return frozenset()
         sql = (
-            "SELECT task, min(original_tokens - tokens_cut) FROM generations "
-            "WHERE run_id = ? AND benchmark = ? AND truncated GROUP BY ALL"
+            "SELECT task, min(original_tokens - tokens_cut) FILTER (truncated), max(prompt_tokens) FROM generations "
+            "WHERE run_id = ? AND benchmark = ? GROUP BY ALL"
         )
-        cuts = self._store.query(sql, [*self._names.values()]).rows
-        return frozenset(task for task, tokens in cuts if tokens is not None and tokens < shortest.get(task, 0))
+        return frozenset(
+            task
+            for task, least, most in self._store.query(sql, [*self._names.values()]).rows
+            if task in limits
+            and ((least or limits[task]) < limits[task] - _INEXACT_CUT or (most or 0) > limits[task] + _INEXACT_CUT)
+        )
 
     def _missing_rows(self, task: str, *, failed: int, unasked: int) -> list[ScoredSample]:
         """List failed answers, and iterations that an interrupted run has not asked of samples that it asked before."""

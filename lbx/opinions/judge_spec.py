@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self, get_args
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.outputs import write_file
-from lbx.benchmarks.registry import RATING_RUBRICS
 from lbx.options.common import LIMIT, NAME, RUN, TASKS, WHICH_QUESTIONS
 from lbx.options.option import OptionField, fields_of, option_of, question_option
 from lbx.options.run_spec import JUDGE_MARK, RunSpec, SampleOptions, read_values
@@ -121,6 +120,8 @@ class JudgeSpec(RunSpec):
     @property
     def rubric_path(self) -> Path | None:
         """Path of the rubric's file, or None for the name of a rubric in the bundle."""
+        from lbx.benchmarks.registry import RATING_RUBRICS  # slow, and --help does not need it
+
         is_named = self.rubric == OFFICIAL or self.rubric in RATING_RUBRICS
         return None if is_named else Path(self.rubric)
 

@@ -147,6 +147,14 @@ class Numbers:
         """Tasks of which every answer failed."""
         return [task for task, rows in self.generations.items() if all(row.failed for row in rows)]
 
+    def _is_cut_otherwise(self, task: str) -> bool:
+        """Whether a prompt has other tokens than the authors leave, by more than 8."""
+        limit = BENCHMARKS[self.benchmark].scoring.prompt_limits.get(task)
+        rows = [row.row for row in self.generations[task]]
+        left = [row["original_tokens"] - row["tokens_cut"] for row in rows if row["truncated"]]
+        sent = [row["prompt_tokens"] or 0 for row in rows]
+        return limit is not None and (min(left, default=limit) < limit - 8 or max(sent, default=0) > limit + 8)
+
     @cached_property
     def tasks(self) -> dict[tuple[str, str], dict[str, Any]]:
         """{(task, metric): the number's columns}."""
@@ -156,7 +164,8 @@ class Numbers:
             ends = [{one.metric: one for one in task_numbers(self.benchmark, task, self._filled(task, value))}
                     for value in (0.0, 1.0)]  # fmt: skip
             for place, one in enumerate(task_numbers(self.benchmark, task, rows)):
-                shown = replace(one, official=one.official if whole else None, partial=one.partial or not whole)
+                official = one.official if whole and not self._is_cut_otherwise(task) else None
+                shown = replace(one, official=official, partial=one.partial or not whole)
                 found[task, one.metric] = self._columns(shown, [end[one.metric] for end in ends]) | {
                     "headline": head is not None and one.metric == head.metric, "position": place,
                 }  # fmt: skip
@@ -165,8 +174,10 @@ class Numbers:
     @cached_property
     def groups(self) -> dict[tuple[str, str, str], dict[str, Any]]:
         """{(grouping, name, metric): the number's columns}."""
-        # A number is official where it is the same without the tasks that lack samples.
+        # A number is official where it is the same without the tasks that lack samples, or were cut in another way.
         whole = group_numbers(self.benchmark, {task: r for task, r in self.scored.items() if self.is_whole(task)})
+        cut = {task: rows for task, rows in self.scored.items() if not self._is_cut_otherwise(task)}
+        as_cut = group_numbers(self.benchmark, cut)
         ends = [
             group_numbers(self.benchmark, {task: self._filled(task, value) for task in (*self.scored, *self.lost)})
             for value in (0.0, 1.0)
@@ -175,6 +186,8 @@ class Numbers:
         for place, one in group_numbers(self.benchmark, self.scored).items():
             sure = place in whole and whole[place].n == one.n
             shown = one if sure else replace(one, official=None, partial=True)
+            if place not in as_cut or as_cut[place].n != one.n:
+                shown = replace(shown, official=None)
             found[place] = self._columns(shown, [end[place] for end in ends])
         return found
 

@@ -207,7 +207,7 @@ def _answer_lines(
     if isinstance(row["meta"], dict) and (expression := row["meta"].get("extract")):
         yield f"extract   {expression}"
     for step in row.get("steps") or ():
-        yield from _text("first answer", step.get("output"), full=full)
+        yield from _text("earlier answer", step.get("output"), full=full)
     yield from _text("reasoning", row.get("reasoning"), full=full)
     yield from _text("output", row["output"], full=full)
     if row["error"]:

@@ -20,7 +20,7 @@ from lbx.running.models import load_to_count, resolve_card
 from lbx.running.preparing import make_works, open_retriever, resolve
 
 FIRST_ANSWER = "<the first answer>"
-"""Placeholder for the model's first answer in a second prompt."""
+"""Placeholder for the model's answers in later prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class SentPrompt:
     """Prompt as sent to the model.
 
     Attributes:
-        step: 0, or 1 for the prompt that follows the first answer.
+        step: number of answers that the prompt follows.
         prepared_prompt: None if the prompt cannot be sent; ``error`` contains the reason.
         counted_in: see ``BackendInfo``.
         shared_tokens: length of the common prefix with the previous prompt.
@@ -126,14 +126,17 @@ def _open_works(spec: RunSpec, run_id: str | None = None, results: Path | None =
             backend.close()
 
 
-def _prompts_of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWER,)) -> Iterator[SentPrompt]:
+def _prompts_of_sample(work: Work, sample: Sample, answers: Sequence[str] | None = None) -> Iterator[SentPrompt]:
+    """Yield the prompts of all steps. Without answers, a placeholder stands for each."""
     benchmark = work.benchmarks[sample.benchmark]
-    yield _sent_prompt(work, sample.key, 0, work.prompt(sample))
-    for number in range(1, len(answers) + 1):
-        prompt = benchmark.next_step(work.bundle, sample, work.mode, answers[:number])
-        if not isinstance(prompt, Prompt):
+    prompt: Prompt | str = work.prompt(sample)
+    outputs: list[str] = []
+    while isinstance(prompt, Prompt):
+        yield _sent_prompt(work, sample.key, len(outputs), prompt)
+        if answers is not None and len(outputs) == len(answers):
             break
-        yield _sent_prompt(work, sample.key, number, prompt)
+        outputs.append(FIRST_ANSWER if answers is None else answers[len(outputs)])
+        prompt = benchmark.next_step(work.bundle, sample, work.mode, outputs)
 
 
 def _sent_prompt(work: Work, key: SampleKey, step: int, prompt: Prompt) -> SentPrompt:

@@ -72,7 +72,7 @@ def test_two_runs_that_need_one_file_are_refused(lbx: Lbx, tmp_path: Path) -> No
 def test_names_of_formats_are_listed_and_options_of_other_formats_refused(lbx: Lbx, tmp_path: Path) -> None:
     results = odd_file(tmp_path / "odd.duckdb", runs=("org/one",))
     out = tmp_path / "out"
-    fails(lbx("export", "helm", results, "-o", out), 2, "every_eval_ever, inspect, lm_eval, model_index")
+    fails(lbx("export", "csv", results, "-o", out), 2, "every_eval_ever, inspect, lm_eval, model_index")
     fails(lbx("export", "every-eval-ever", results, "-o", out), 2, "Did you mean every_eval_ever?")
     fails(lbx("export", "inspect", results, "-o", out, "--results"), 2, "inspect contains scores")
     fails(lbx("export", "inspect", results, "-o", out, "--judged", "human_eval"), 2, "--judged works only for")

@@ -52,7 +52,7 @@ OTHERS = (
     "UPDATE generations SET source_row = '{}', error_type = CASE WHEN error IS NOT NULL THEN 'PromptError' END",
     "UPDATE runs SET metadata = '{\"a\": \"b\"}', unscored_samples = '{\"longbench/trec\": 1}' WHERE run_id = 'a'",
     "UPDATE scores SET error = 'it broke' WHERE run_id = 'a'",
-    "UPDATE scores SET partial = 'half' WHERE run_id = 'b'",
+    "UPDATE scores SET partial = 'half', loose = score >= 1 WHERE run_id = 'b'",
     "UPDATE ratings SET comment = 'so', seconds = 5, shown_at = 1, source_row = '{}'",
     "UPDATE rating_sets SET bundle_digest = 'digest', raters_per_item = 2",
 )

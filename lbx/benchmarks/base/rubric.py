@@ -116,7 +116,7 @@ class RubricTexts(NamedTuple):
     """Texts of a judged answer for a family's rubric.
 
     Attributes:
-        references: everything that the judge is shown besides question and answer.
+        references: texts that the judge reads in addition to question and answer.
         values: {placeholder: text}. "points" is the number in a formula.
     """
 

@@ -28,7 +28,7 @@ _FENCE = "```"
 
 
 class SummaryScores(NamedTuple):
-    """Scores of a summary, of which ``f1`` includes the fluency."""
+    """Scores of a summary. ``f1`` includes the fluency."""
 
     fluency: float
     recall: float

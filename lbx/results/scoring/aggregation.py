@@ -131,7 +131,10 @@ class _ScoreAggregator:
             task
             for task, least, most in self._store.query(sql, [*self._names.values()]).rows
             if task in limits
-            and ((least or limits[task]) < limits[task] - _INEXACT_CUT or (most or 0) > limits[task] + _INEXACT_CUT)
+            and (
+                (least is not None and least < limits[task] - _INEXACT_CUT)
+                or (most is not None and most > limits[task] + _INEXACT_CUT)
+            )
         )
 
     def _missing_rows(self, task: str, *, failed: int, unasked: int) -> list[ScoredSample]:

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -137,7 +137,7 @@ def _compare_by_depth(options: ParityOptions) -> None:
         texts = _documents(_prompts(opened_bundle, options.task_names, choice, cards[0]))
     with (
         offline(*(server_address(card) for card in cards)),
-        _depth_files(options.output) as (store, folder),
+        _depth_folder(options.output) as folder,
         RunBar() as bar,
     ):
         result = compare_by_depth(
@@ -145,7 +145,7 @@ def _compare_by_depth(options: ParityOptions) -> None:
             lambda: load_model(cards[0], opened_bundle),
             [partial(load_model, card, opened_bundle) for card in cards[1:]],
             folder=folder,
-            store=store,
+            open_store=partial(Store, options.output) if options.output else nullcontext,
             bundle_digest=opened_bundle.digest if opened_bundle else "",
             progress=lambda model, done, total: bar.on_count(f"Reading with {model}", done, total, "tokens"),
         )
@@ -153,20 +153,23 @@ def _compare_by_depth(options: ParityOptions) -> None:
 
 
 @contextmanager
-def _depth_files(output: Path | None) -> Iterator[tuple[Store | None, Path]]:
-    """Yield the results file, and the folder for the reference's distributions, which stays next to it after a kill."""
+def _depth_folder(output: Path | None) -> Iterator[Path]:
+    """Yield the folder for the reference's distributions, which stays next to the results file after a kill."""
     if output is None:
         with tempfile.TemporaryDirectory(prefix="lbx-depth-") as temporary_folder:
-            yield None, Path(temporary_folder)
+            yield Path(temporary_folder)
         return
+    Store.check(output)
     folder = Path(f"{output}.depth")
 
     def state() -> str:
+        if not output.exists():
+            return "No text had been read."
         size = format_size(sum(path.stat().st_size for path in folder.glob("*/*.distributions")))
         return f"The texts so far are in {output}, and the reference's distributions in {folder} ({size})."
 
-    with reporting_interrupts(state), Store(output) as store:
-        yield store, folder
+    with reporting_interrupts(state):
+        yield folder
     with suppress(OSError):  # it has the distributions of another comparison
         folder.rmdir()
 

@@ -14,6 +14,7 @@ import io
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -165,7 +166,7 @@ def compare_by_depth(
     load_candidates: Sequence[Callable[[], Backend]],
     *,
     folder: Path,
-    store: Store | None = None,
+    open_store: Callable[[], AbstractContextManager[Store | None]] = nullcontext,
     bundle_digest: str = "",
     chunk: int = 0,
     progress: DepthProgress = lambda _name, _done, _total: None,
@@ -176,7 +177,8 @@ def compare_by_depth(
 
     Args:
         folder: folder for the reference's distributions, which are removed at the end. After a failure they stay.
-        store: results file that gets the rows of each text at once. Texts in the file are not read again.
+        open_store: opens the results file that gets the rows of each text at once, after all models were checked. Texts
+            in the file are not read again.
         bundle_digest: digest of the texts' bundle, or "" for text files.
         chunk: number of tokens of a pass; 0: the reference chooses (``text_chunk``).
 
@@ -189,34 +191,38 @@ def compare_by_depth(
     with _LoadedModel(load_reference) as reference:
         _check_reference(reference)
         comparison = _TextComparison.prepare(reference, texts, folder, bundle_digest)
-        missing = [reading for reading in comparison.readings if not reading.path.is_file()]
-    pairs: dict[str, DepthPair] = {}
-    unread: dict[str, list[_TokenText]] = {}
     loads: dict[str, Callable[[], Backend]] = {}
-    for load in load_candidates:  # all are checked before the reference reads for minutes
+    rows: list[DepthPairRow] = []
+    for load in load_candidates:  # all are checked before the reference reads for minutes, and before any is stored
         with _LoadedModel(load) as candidate:
             _check_candidate(candidate, comparison)
-            row = comparison.pair_row(candidate.info)
-        bins = [] if store is None else begin_depth_pair(store, row)
-        done = {item.text_sha256 for item in bins}
-        pairs[row.pair_id] = DepthPair(row, bins)
-        unread[row.pair_id] = [reading for reading in comparison.readings if reading.sha256 not in done]
-        loads[row.pair_id] = load
-    known_texts = sum(len(comparison.readings) - len(rest) for rest in unread.values())
-    needed = {reading.sha256 for rest in unread.values() for reading in rest}
-    if missing := [reading for reading in missing if reading.sha256 in needed]:
-        comparison.folder.mkdir(parents=True, exist_ok=True)
-        with _LoadedModel(load_reference) as reference:
-            _keep_distributions(reference, missing, chunk, progress)
-    stored_bytes = sum(reading.path.stat().st_size for reading in comparison.readings if reading.path.is_file())
-    for pair_id, rest in unread.items():
-        if not rest:
-            continue
-        with _LoadedModel(loads[pair_id]) as candidate:
-            for rows in _compare_candidate(candidate, pair_id, rest, progress):
-                if store is not None:
-                    write_depth_rows(store, rows)
-                pairs[pair_id].bins.extend(rows)
+            rows.append(comparison.pair_row(candidate.info))
+            loads[rows[-1].pair_id] = load
+    with open_store() as store:
+        pairs = {row.pair_id: DepthPair(row, begin_depth_pair(store, row) if store else []) for row in rows}
+        unread = {
+            pair_id: [
+                reading
+                for reading in comparison.readings
+                if reading.sha256 not in {row.text_sha256 for row in pair.bins}
+            ]
+            for pair_id, pair in pairs.items()
+        }
+        known_texts = sum(len(comparison.readings) - len(rest) for rest in unread.values())
+        needed = {reading.sha256: reading for rest in unread.values() for reading in rest if not reading.path.is_file()}
+        if needed:
+            comparison.folder.mkdir(parents=True, exist_ok=True)
+            with _LoadedModel(load_reference) as reference:
+                _keep_distributions(reference, [*needed.values()], chunk, progress)
+        stored_bytes = sum(reading.path.stat().st_size for reading in comparison.readings if reading.path.is_file())
+        for pair_id, rest in unread.items():
+            if not rest:
+                continue
+            with _LoadedModel(loads[pair_id]) as candidate:
+                for bins in _compare_candidate(candidate, pair_id, rest, progress):
+                    if store is not None:
+                        write_depth_rows(store, bins)
+                    pairs[pair_id].bins.extend(bins)
     if comparison.folder.exists():
         shutil.rmtree(comparison.folder)
     return Depth(tuple(pairs.values()), stored_bytes, known_texts)

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -228,14 +229,16 @@ def test_every_candidate_is_checked_before_the_reference_reads(
     texts, stranger = [text(700, at) for at in range(known + 1)], card(tmp_path, "llamacpp", demo_gguf, F32)
     with Store(tmp_path / "r.duckdb") as store:
         if known:
-            compare_by_depth(texts[:1], loads(gguf), [loads(gguf)], folder=folder, store=store)
+            compare_by_depth(
+                texts[:1], loads(gguf), [loads(gguf)], folder=folder, open_store=lambda: nullcontext(store)
+            )
         with pytest.raises(UsageError, match="different token ids"):
             compare_by_depth(
                 texts,
                 loads(gguf),
                 [loads(gguf), loads(stranger)],
                 folder=folder,
-                store=store,
+                open_store=lambda: nullcontext(store),
                 progress=lambda *seen: read.append(seen),
             )
     assert not read

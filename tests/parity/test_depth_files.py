@@ -172,6 +172,20 @@ def test_a_full_disk_leaves_nothing_half_written(lbx: Lbx, command: list[object]
         assert len(lbx.rows(results, ROWS)) == 4 * TEXTS
 
 
+def test_a_refused_command_stores_nothing(
+    lbx: Lbx, command: list[object], demo_gguf: Path, undisturbed: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    parity, first, half, moved, *rest = command
+    results = tmp_path / "r.duckdb"
+    refused = [parity, first, half, demo_gguf, *rest, "-o", results]
+    fails(lbx(*refused), ExitCode.USAGE, "different token ids")
+    assert not results.exists()
+    lbx.ok(parity, first, half, *rest, "-o", results)
+    fails(lbx(parity, first, moved, demo_gguf, *rest, "-o", results), ExitCode.USAGE, "different token ids")
+    assert [row["model"] for row in lbx.rows(results, "SELECT model FROM depth_pairs")] == ["half"]
+    assert lbx.rows(results, ROWS) == [row for row in undisturbed if row["model"] == "half"]
+
+
 def test_only_a_comparison_by_position_is_stored(lbx: Lbx, command: list[object], tmp_path: Path) -> None:
     fails(lbx(*command[:3], "-o", tmp_path / "r.duckdb"), ExitCode.USAGE, "only comparisons by position")
     (tmp_path / "r.duckdb").write_text("no results file")

@@ -24,12 +24,12 @@ from lbx.base.inputs import read_input
 from lbx.base.units import format_count, format_size
 from lbx.benchmarks.registry import benchmarks_with
 from lbx.cli.error_conversion import reporting_interrupts
-from lbx.cli.measure_options import DEFAULT_PARITY_LIMIT, ParityOptions
+from lbx.cli.measure_options import DEFAULT_DEPTH_DOCUMENTS, DEFAULT_PARITY_LIMIT, ParityOptions
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.progress import RunBar
 from lbx.cli.table_output import show_sheets, show_table
 from lbx.options.common import BUNDLE_VARIABLE
-from lbx.options.option import fields_of
+from lbx.options.option import changed_options, fields_of
 from lbx.options.run_spec import RunSettings, SampleOptions
 from lbx.options.sample_selection import select_samples
 from lbx.report.format.table_cells import cells, sheet
@@ -52,7 +52,8 @@ from lbx.running.parity import (
     to_json,
 )
 
-_LARGEST_TEXT = 2**28  # bytes of a text file
+_LARGEST_TEXT = 2**25  # bytes of a text file
+_ANSWER_OPTIONS = ("positions", "max_prompt_tokens", "max_new_tokens", "chat", "fail_above")
 
 
 def compare(options: ParityOptions) -> None:
@@ -120,7 +121,22 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleOptions,
     return list(bundle_prompts(bundle, tasks, benchmarks, selection))
 
 
+def _refuse_unused_options(options: ParityOptions) -> None:
+    """Raise UsageError for options that --depth, or --text, does not use."""
+    fields = fields_of(ParityOptions)
+    changed = set(changed_options(options))
+    for reason, names in (
+        ("--depth compares distributions, not answers", _ANSWER_OPTIONS),
+        ("--text reads files whole, not samples", ("task_names", *fields_of(SampleOptions)) if options.texts else ()),
+    ):
+        if ignored := [flag for name in names if (flag := fields[name].option_name) in changed]:
+            raise UsageError(f"{reason}, so {' and '.join(ignored)} would have no effect.", fix="Leave it out.")
+
+
 def _compare_by_depth(options: ParityOptions) -> None:
+    _refuse_unused_options(options)
+    if options.texts and str(options.bundle) == os.environ.get(BUNDLE_VARIABLE):
+        options = replace(options, bundle=None)
     if (options.bundle is None) == (not options.texts):
         raise UsageError(
             "--depth reads either the documents of a bundle's tasks, or text files.",
@@ -134,6 +150,8 @@ def _compare_by_depth(options: ParityOptions) -> None:
         if not options.task_names:
             raise UsageError("--depth needs the tasks with the documents.", fix="Pass --tasks.")
         choice = SampleOptions(**{name: getattr(options, name) for name in fields_of(SampleOptions)})
+        if choice.is_unlimited:
+            choice = replace(choice, documents=DEFAULT_DEPTH_DOCUMENTS)
         texts = _documents(_prompts(opened_bundle, options.task_names, choice, cards[0]))
     with (
         offline(*(server_address(card) for card in cards)),
@@ -204,6 +222,11 @@ def _show_depth(result: Depth, output: Path | None, *, as_json: bool) -> None:
         note(f"The distributions of {reference} took {format_size(result.stored_bytes)} of disk.")
     if result.known_texts:
         note(f"{format_count(result.known_texts, 'text')} had been compared before, and {output} had the numbers.")
+    if result.known_servers:
+        note(
+            f"The numbers of {' and '.join(result.known_servers)} are from an earlier command. lbx cannot see whether "
+            "the server computes in another number format since then: give each format a model card with another name."
+        )
 
 
 def _depth_json(result: Depth) -> dict[str, Any]:

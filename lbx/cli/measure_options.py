@@ -15,6 +15,8 @@ from lbx.report.query import ReportQuery
 
 DEFAULT_PARITY_LIMIT = 10
 """Samples of each task that ``lbx parity`` compares."""
+DEFAULT_DEPTH_DOCUMENTS = 6
+"""Documents of each task that ``lbx parity --depth`` reads, as many as an interval needs."""
 
 
 class Need(StrEnum):
@@ -191,7 +193,12 @@ class ParityOptions:
         int | None,
         LIMIT.with_help(f"Only the first N samples of each task; default: {DEFAULT_PARITY_LIMIT}."),
     ] = None
-    documents: Annotated[int | None, option_of(RunSpec, "documents")] = None
+    documents: Annotated[
+        int | None,
+        option_of(RunSpec, "documents").with_help(
+            f"Only the first N documents of each task; default with --depth: {DEFAULT_DEPTH_DOCUMENTS}."
+        ),
+    ] = None
     sample: Annotated[int | None, option_of(RunSpec, "sample")] = None
     seed: Annotated[int, option_of(RunSpec, "seed")] = 0
     ids: Annotated[tuple[str, ...], option_of(RunSpec, "ids")] = ()

@@ -315,13 +315,14 @@ class LocalBackend(_BackendBase, Protocol):
 
 
 _TEXT_LOGITS_BYTES = 40_000_000
-_TEXT_CHUNK = 128
 
 
 def text_chunk(vocabulary: int) -> int:
-    """Number of tokens of a text with logits from one pass: a power of two, in at most 40 MB."""
-    fitting = _TEXT_LOGITS_BYTES // (4 * vocabulary)
-    return int(min(_TEXT_CHUNK, 2 ** max(0, fitting.bit_length() - 1)))
+    """Number of tokens of a text with logits from one pass: 128, or 64 if 128 take more than 40 MB.
+
+    Kernels for few tokens are slower, and llama.cpp's round otherwise. 64 take 67 MB with a vocabulary of 262,144.
+    """
+    return 128 if 4 * 128 * vocabulary <= _TEXT_LOGITS_BYTES else 64
 
 
 @runtime_checkable
@@ -369,7 +370,13 @@ class TopLogProbs:
 
 @runtime_checkable
 class TopBackend(_BackendBase, Protocol):
-    """Backend that returns the likeliest tokens at every position of a text, as some servers do."""
+    """Backend that returns the likeliest tokens at every position of a text, as some servers do.
+
+    Attributes:
+        max_text_tokens: number of tokens of the longest text.
+    """
+
+    max_text_tokens: int
 
     def text_top_log_probs(self, tokens: Sequence[int]) -> TopLogProbs:
         """Return the log probabilities of the likeliest tokens after each token of a text.

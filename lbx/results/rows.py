@@ -162,8 +162,8 @@ class DepthRow(TableRow):
 
     @property
     def is_covered(self) -> bool:
-        """Whether the text covers at least half of the bin's positions."""
-        return 2 * self.positions >= self.stop - self.start
+        """Whether the text has tokens at half of the bin's positions or more. Its last token is not compared."""
+        return 2 * (self.positions + 1) >= self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)

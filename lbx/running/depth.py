@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 FIRST_BIN = 1024
 """Size of the first bin of positions, in tokens. Each further bin ends at twice the position."""
+_CHARACTERS_PER_TOKEN = 8
+_LAST_TOKENS = 64
+"""Number of tokens at the end of a text that was cut that may differ from those of the whole text, with a margin."""
 DepthProgress = Callable[[str, int, int], None]
 """Callback for progress: model name, number of read tokens, number of tokens."""
 
@@ -55,10 +58,19 @@ class DepthText:
     text: str
     max_tokens: int = 0
 
-    def token_ids(self, backend: Backend) -> list[int]:
-        """Token ids of the text as a prompt without a chat template, with the BOS token of the model."""
+    def token_ids(self, backend: Backend, limit: int = 0) -> list[int]:
+        """First token ids of the text as a prompt without a chat template, with the BOS token of the model.
+
+        Args:
+            limit: number of token ids, or 0 for all. Little more of the text is then encoded.
+        """
         tokenizer = backend.tokenizer
-        return [*tokenizer.prefix_ids, *tokenizer.encode(self.text, special=False)]
+        characters = _CHARACTERS_PER_TOKEN * limit or len(self.text)
+        while True:
+            ids = [*tokenizer.prefix_ids, *tokenizer.encode(self.text[:characters], special=False)]
+            if characters >= len(self.text) or len(ids) >= limit + _LAST_TOKENS:
+                return ids[: limit or None]
+            characters *= 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +81,13 @@ class Depth:
         pairs: candidates in the order of the command.
         stored_bytes: size of the reference's distributions on disk.
         known_texts: number of texts that the results file had already, summed over candidates.
+        known_servers: candidates on servers with such texts.
     """
 
     pairs: tuple[DepthPair, ...]
     stored_bytes: int
     known_texts: int
+    known_servers: tuple[str, ...]
 
 
 def position_bins(tokens: int) -> list[tuple[int, int]]:
@@ -108,7 +122,7 @@ class _TextComparison:
         cls, reference: Backend, texts: Sequence[DepthText], folder: Path, bundle_digest: str
     ) -> _TextComparison:
         info = reference.info
-        ids = [text.token_ids(reference)[: text.max_tokens or info.context_window] for text in texts]
+        ids = [text.token_ids(reference, text.max_tokens or info.context_window) for text in texts]
         _check_lengths(ids, info)
         by_hash = {
             sha256_text(canonical_json(tokens)): (text, tokens)
@@ -145,7 +159,7 @@ def _settings(info: BackendInfo) -> dict[str, Any]:
 
 
 def _identity(info: BackendInfo) -> list[Any]:
-    return [info.model, info.name, _settings(info)]
+    return [info.model, info.name, info.version, _settings(info)]
 
 
 def _model_columns(info: BackendInfo) -> dict[str, Any]:
@@ -193,11 +207,14 @@ def compare_by_depth(
         comparison = _TextComparison.prepare(reference, texts, folder, bundle_digest)
     loads: dict[str, Callable[[], Backend]] = {}
     rows: list[DepthPairRow] = []
+    servers: set[str] = set()
     for load in load_candidates:  # all are checked before the reference reads for minutes, and before any is stored
         with _LoadedModel(load) as candidate:
             _check_candidate(candidate, comparison)
             rows.append(comparison.pair_row(candidate.info))
             loads[rows[-1].pair_id] = load
+            if isinstance(candidate, TopBackend):
+                servers.add(rows[-1].pair_id)
     with open_store() as store:
         pairs = {row.pair_id: DepthPair(row, begin_depth_pair(store, row) if store else []) for row in rows}
         unread = {
@@ -208,6 +225,7 @@ def compare_by_depth(
             ]
             for pair_id, pair in pairs.items()
         }
+        known_servers = tuple(row.model for row in rows if pairs[row.pair_id].bins and row.pair_id in servers)
         known_texts = sum(len(comparison.readings) - len(rest) for rest in unread.values())
         needed = {reading.sha256: reading for rest in unread.values() for reading in rest if not reading.path.is_file()}
         if needed:
@@ -225,7 +243,7 @@ def compare_by_depth(
                     pairs[pair_id].bins.extend(bins)
     if comparison.folder.exists():
         shutil.rmtree(comparison.folder)
-    return Depth(tuple(pairs.values()), stored_bytes, known_texts)
+    return Depth(tuple(pairs.values()), stored_bytes, known_texts, known_servers)
 
 
 def _keep_distributions(
@@ -269,7 +287,7 @@ class _LoadedModel:
 
 def _check_lengths(ids: Sequence[Sequence[int]], info: BackendInfo) -> None:
     longest = max(map(len, ids), default=0)
-    if 2 * (longest - 1) < FIRST_BIN:
+    if 2 * longest < FIRST_BIN:
         raise UsageError(
             f"The longest text has {longest:,} tokens, less than half of the first bin of {FIRST_BIN:,}.",
             fix="Give longer texts.",
@@ -288,6 +306,8 @@ def _check_reference(backend: Backend) -> None:
             "probabilities of all tokens within a text.",
             fix="Give a model on llama.cpp or transformers first.",
         )
+    for _ in backend.text_logits([0, 0]):  # some models read only whole texts
+        pass
 
 
 def _check_candidate(candidate: Backend, comparison: _TextComparison) -> None:
@@ -303,7 +323,7 @@ def _check_candidate(candidate: Backend, comparison: _TextComparison) -> None:
             f"A text has more tokens than the context window of {name}, {candidate.info.context_window:,}.",
             fix="Read less of each text with --length, or raise context_window in the model card.",
         )
-    if any(text.token_ids(candidate)[: len(tokens)] != [*tokens] for text, tokens, *_ in readings):
+    if any(text.token_ids(candidate, len(tokens)) != [*tokens] for text, tokens, *_ in readings):
         raise UsageError(
             f"{name} and {comparison.info.model} turn the texts into different token ids, so their distributions "
             "cannot be compared.",
@@ -314,6 +334,14 @@ def _check_candidate(candidate: Backend, comparison: _TextComparison) -> None:
             f"The backend {candidate.info.name} of {name} does not return probabilities within a text.",
             fix="Use a model on llama.cpp or transformers, or a vLLM server.",
         )
+    if isinstance(candidate, TopBackend) and longest > candidate.max_text_tokens:
+        raise UsageError(
+            f"A text has {longest:,} tokens, and {name} can return the probabilities of at most "
+            f"{candidate.max_text_tokens:,} in one answer.",
+            fix="Read less of each text with --length.",
+        )
+    for _ in _read_candidate(candidate, readings[0].tokens[:2], 2):  # some servers refuse, some models read whole texts
+        pass
 
 
 def _read_text(backend: Backend, tokens: Sequence[int], chunk: int) -> Iterator[tuple[int, Logits, float]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lbx.backends.endpoint.http import Server
+from lbx.backends.endpoint.http import HttpResponse, Server
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.endpoint.probe import ServerFacts
-from lbx.backends.endpoint.prompt_log_probs import TOP_TOKENS, read_top_log_probs
+from lbx.backends.endpoint.prompt_log_probs import TOP_TOKENS, compact_position, read_top_log_probs
 from lbx.base.errors import BackendError, EndpointError
 from lbx.engine.model import TopLogProbs
 from tests.backends.endpoint_servers import Answer, ScriptedServer
@@ -90,3 +93,19 @@ def test_servers_without_them_are_not_asked(kind: str) -> None:
     with pytest.raises(BackendError, match=f"{kind}.*does not return the probabilities of a prompt's tokens"):
         ask((500, {}, ""), asked, replace(FACTS, kind=kind))
     assert not asked
+
+
+def test_an_answer_takes_little_more_memory_than_its_text() -> None:
+    positions = [{str(10 * at + n): entry(-n, n) for n in range(1, 12)} for at in range(2000)]
+    content = json.dumps({"choices": [{"prompt_logprobs": [None, *positions]}]}).encode()
+    answer = HttpResponse(200, {}, content)
+
+    def peak(read: Callable[[], object]) -> int:
+        tracemalloc.start()
+        read()
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return size
+
+    assert peak(lambda: answer.json(compact_position)) < 3 * len(content)
+    assert peak(answer.json) > 4 * len(content)

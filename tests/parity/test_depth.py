@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from lbx.backends import Backend, load, read_card
-from lbx.base.errors import UsageError
+from lbx.base.errors import BackendError, UsageError
+from lbx.engine.model import TextBackend
 from lbx.report.rows.depth_parity import summarise_by_bin
 from lbx.results import Store
 from lbx.running.depth import Depth, DepthText, compare_by_depth
@@ -115,6 +116,23 @@ def test_the_numbers_are_those_of_a_plain_loop(tiny: Path, hf: Path, noisy: Path
     assert all(item.seconds > 0 and item.reference_seconds > 0 for item in bins)
 
 
+@pytest.mark.parametrize("options", ["", F32, "flash_attention = true\n", "flash_attention = false\n"])
+def test_small_passes_and_whole_windows_on_llama(options: str, tiny: Path, tmp_path: Path) -> None:
+    backend = load(read_card(card(tmp_path, "llamacpp", tiny / "tiny.gguf", options)))
+    assert isinstance(backend, TextBackend)
+    window = backend.info.context_window
+    tokens = (text(window, 5).token_ids(backend))[:window]
+    assert len(tokens) == window
+
+    def logits(count: int, chunk: int) -> np.ndarray:
+        return np.concatenate([part.copy() for part in backend.text_logits(tokens[:count], chunk)])
+
+    usual = logits(window, 128)
+    for count, chunk in ((window, 100), (window - 8, 32), (500, 3)):
+        assert np.array_equal(logits(count, chunk), usual[:count])
+    backend.close()
+
+
 @pytest.mark.parametrize("backend", ["hf", "gguf"])
 def test_chunks_threads_and_order_change_nothing(
     backend: str, hf: Path, gguf: Path, noisy: Path, tmp_path: Path
@@ -133,8 +151,9 @@ def test_chunks_threads_and_order_change_nothing(
             strict=True,
         ):
             assert (got.text, got.start, got.positions) == (item.text, item.start, item.positions)
-            for name in ("kl", "kl_p99", "log_prob", "reference_log_prob"):
-                assert getattr(got, name) == pytest.approx(getattr(item, name), abs=1e-5)
+            assert got.same_top == item.same_top
+            for name in ("kl", "kl_p99", "kl_max", "log_prob", "reference_log_prob"):
+                assert getattr(got, name) == pytest.approx(getattr(item, name), rel=1e-5)
 
 
 def test_two_formats_of_the_same_weights(hf: Path, gguf: Path, tmp_path: Path) -> None:
@@ -251,7 +270,8 @@ def test_a_candidate_without_probabilities_is_refused_at_once(tmp_path: Path) ->
 
     class _Reading(type(load_scripted())):  # type: ignore[misc]
         def text_logits(self, tokens: Sequence[int], chunk: int = 0) -> Any:
-            pytest.fail("the reference was read")
+            assert len(tokens) == 2, "the reference was read"
+            yield np.zeros((2, 256), np.float32)
 
     def load_reference() -> Backend:
         backend = load_scripted()
@@ -260,3 +280,38 @@ def test_a_candidate_without_probabilities_is_refused_at_once(tmp_path: Path) ->
 
     with pytest.raises(UsageError, match="does not return"):
         compare_by_depth([text(700)], load_reference, [load_scripted], folder=tmp_path / "work")
+
+
+def test_a_model_of_whole_texts_is_refused_at_once(hf: Path, tiny: Path, tmp_path: Path) -> None:
+    read: list[object] = []
+    whole = loads(hf)()
+    whole._chunk = 0  # type: ignore[attr-defined]  # as for models that transformers computes only in one pass
+    with pytest.raises(BackendError, match="only as a whole"):
+        compare_by_depth(
+            [text(700)], loads(hf), [lambda: whole], folder=tmp_path, progress=lambda *seen: read.append(seen)
+        )
+    assert not read
+
+
+def test_little_more_of_a_text_is_encoded_than_is_read(gguf: Path) -> None:
+    backend = load(read_card(gguf))
+    short, long = text(5000), text(400_000)
+    encode, lengths = backend.tokenizer.encode, list[int]()
+
+    def counted(part: str, **options: Any) -> list[int]:
+        lengths.append(len(part))
+        return encode(part, **options)
+
+    whole = short.token_ids(backend)
+    backend.tokenizer.encode = counted  # type: ignore[method-assign]
+    assert [short.token_ids(backend, limit) for limit in (1, 1000, 3000)] == [whole[:n] for n in (1, 1000, 3000)]
+    assert short.token_ids(backend, 10**6) == whole
+    long.token_ids(backend, 1000)
+    assert max(lengths[4:]) < 40_000
+    backend.close()
+
+
+def test_a_bin_is_covered_by_half_of_its_tokens(gguf: Path, tmp_path: Path) -> None:
+    noisy = card(tmp_path, "llamacpp", read_card(gguf).weights.path, F32)  # type: ignore[arg-type]
+    found = compared([text(1400, max_tokens=1536)], tmp_path, gguf, noisy)
+    assert [row["start"] for row in summarise_by_bin(found.pairs[0].bins)] == [0, 1024]

@@ -121,11 +121,11 @@ def test_a_further_candidate_joins_the_comparison(
 @pytest.mark.parametrize(
     ("function", "count", "kept", "before"),
     [
-        ("_read_text", 2, 1, 0),  # the reference begins the second text
+        ("_read_text", 4, 1, 0),  # after a look at each candidate, the reference begins the second text
         ("_save", 2, 0, 0),  # the first text's last array is written, and the file is not in its place
         ("write_depth_rows", 1, TEXTS, 1),
         ("write_depth_rows", 5, TEXTS, 5),
-        ("_read_candidate", 1, TEXTS, 0),
+        ("_read_candidate", 3, TEXTS, 0),
     ],
 )
 def test_a_killed_command_continues(
@@ -190,3 +190,24 @@ def test_only_a_comparison_by_position_is_stored(lbx: Lbx, command: list[object]
     fails(lbx(*command[:3], "-o", tmp_path / "r.duckdb"), ExitCode.USAGE, "only comparisons by position")
     (tmp_path / "r.duckdb").write_text("no results file")
     fails(lbx(*command, "-o", tmp_path / "r.duckdb"), ExitCode.FAILED, "is not a results file")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--fail-above", 0], "--depth compares distributions, not answers, so --fail-above would have no effect"),
+        (["--positions", 3, "--max-new-tokens", 9], "so --positions and --max-new-tokens would"),
+        (["--no-chat"], "not answers"),
+        (["--limit", 2], "--text reads files whole, not samples, so --limit would"),
+        (["--tasks", "needle"], "so --tasks would"),
+    ],
+)
+def test_options_without_effect_are_refused(lbx: Lbx, command: list[object], options: list[object], words: str) -> None:
+    fails(lbx(*command, *options), ExitCode.USAGE, words)
+
+
+def test_texts_do_not_need_the_usual_bundle(
+    lbx: Lbx, command: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LBX_BUNDLE", str(tmp_path))
+    lbx.ok(*command[:3], *command[4:7], "--length", 1024)

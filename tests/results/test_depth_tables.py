@@ -60,6 +60,9 @@ def test_halves_of_a_comparison_become_one(tmp_path: Path) -> None:
     # Another machine's last bits
     nearly = file(tmp_path / "nearly.duckdb", range(5), kl=0.01 + 1e-9)
     assert merged(tmp_path / "first.duckdb", first, nearly) == bins(first)
+    other = file(tmp_path / "other.duckdb", range(5), kl=5)
+    with pytest.raises(StoreError, match="differ in kl"):
+        merged(tmp_path / "refused-kl.duckdb", first, other)
     with Store(nearly) as store, store.transaction() as connection:
         connection.execute("UPDATE depth_parity SET positions = 7 WHERE start = 1024")
     with pytest.raises(StoreError, match="different rows of depth_parity"):

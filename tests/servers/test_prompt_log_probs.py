@@ -80,4 +80,5 @@ def test_llama_server_is_refused(
                 lambda: load(read_card(own)),
                 [lambda path=remote: load(read_card(path))],
                 folder=tmp_path,
+                progress=lambda *_: pytest.fail("the reference was read"),
             )

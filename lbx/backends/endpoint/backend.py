@@ -42,7 +42,7 @@ from lbx.backends.endpoint.probe import (
     read_facts,
     takes_system,
 )
-from lbx.backends.endpoint.prompt_log_probs import read_top_log_probs
+from lbx.backends.endpoint.prompt_log_probs import MAX_TEXT_TOKENS, read_top_log_probs
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText
 from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
@@ -85,6 +85,7 @@ class EndpointBackend:
     _concurrency: int
     _template_fields: Mapping[str, Any]
     eos_ids: frozenset[int] = frozenset()
+    max_text_tokens: int = MAX_TEXT_TOKENS
 
     def __post_init__(self) -> None:
         self._text = PromptText(self.tokenizer)

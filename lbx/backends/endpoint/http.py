@@ -37,6 +37,9 @@ LIMIT = 64 << 20
 """Maximum bytes of one answer; a million tokens with their text take a tenth of the limit."""
 
 
+ObjectHook = Callable[[dict[str, Any]], Any]
+
+
 class EndlessError(Exception):
     """A server's answer is too large or compressed. The message is the end of a sentence ("it ...")."""
 
@@ -53,14 +56,14 @@ class HttpResponse:
     def text(self) -> str:
         return self.body.decode("utf-8", "replace")
 
-    def json(self) -> Any:
-        """Parse the body as JSON.
+    def json(self, object_hook: ObjectHook | None = None) -> Any:
+        """Parse the body as JSON, with a function that replaces each object, as in ``json.loads``.
 
         Raises:
             ValueError: the body is not JSON, or nested too deeply.
         """
         try:
-            return json.loads(self.body)
+            return json.loads(self.body, object_hook=object_hook)
         except RecursionError as exc:
             raise ValueError("nested too deeply") from exc
 
@@ -263,13 +266,20 @@ class Server:
             return None
 
     def post(
-        self, path: str, payload: Mapping[str, Any], *, root: bool = False, unready_only: bool = False
+        self,
+        path: str,
+        payload: Mapping[str, Any],
+        *,
+        root: bool = False,
+        unready_only: bool = False,
+        object_hook: ObjectHook | None = None,
     ) -> Mapping[str, Any]:
         """Send a request and return the JSON object of the answer.
 
         Args:
             path, root: see ``get``.
             unready_only: whether to retry only if the server is not ready, and not after other failures.
+            object_hook: see ``HttpResponse.json``.
 
         Raises:
             UnreachableError: no connection, or 429, 502, 503, 504 after all retries; or no answer in ``timeout_s``.
@@ -280,7 +290,7 @@ class Server:
         body = payload if root else {**self._extra, **payload}
         response = self._with_retries("POST", url, body, unready_only=unready_only)
         try:
-            document = response.json()
+            document = response.json(object_hook)
         except ValueError as exc:
             if response.body.lstrip().startswith(b"data:"):
                 raise BackendError(

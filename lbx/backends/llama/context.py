@@ -256,9 +256,11 @@ def make_context(
         context_size.pass_size or PassSize(),
         context_size.all_sequences,
     )
-    if flash:
+    if flash or (text_chunk and not context_size.has_stacked_cells):
         size, sequences = FLASH_PASS, FLASH_SEQUENCES
-        cells = size.padded_size(min(cells, context_size.flash_cells)) + size.padded_size(1)
+        cells = min(cells, context_size.flash_cells if flash else context_size.cells)
+        padded = size.padded_size(cells) + size.padded_size(1)
+        cells = cells if cells <= short_context(llama_cpp, model) < padded else padded
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = cells
     params.n_batch = size.padded_size(text_chunk or options.prefill_chunk)

@@ -23,10 +23,11 @@ def compute_text_logits(
 ) -> Iterator[Logits]:
     """Yield the logits after each token of a text, as views of shape (up to ``chunk`` tokens, vocabulary).
 
-    A view is valid until the next one is yielded. The last pass is padded, so that all passes use the same kernels.
+    A view is valid until the next one is yielded. Small passes are padded with tokens of another sequence, so that all
+    passes use the same kernels. They are not where the context is for one sequence, or full.
 
     Args:
-        make: function that makes a context for passes of ``chunk`` tokens, all with logits.
+        make: function that makes a context for passes of ``chunk`` tokens and their padding, all with logits.
         filler: a token of the vocabulary, for padding.
 
     Raises:
@@ -35,9 +36,12 @@ def compute_text_logits(
     context = make()
     try:
         batch = StepBatch(llama_cpp, max(chunk, FLASH_PASS.padded_size(chunk)))
+        takes_padding = llama_cpp.llama_n_seq_max(context) > 1
         for start in range(0, len(tokens), chunk):
             part = tokens[start : start + chunk]
-            count, padding = len(part), FLASH_PASS.padding(len(part)) if start + chunk > len(tokens) else 0
+            count, padding = len(part), FLASH_PASS.padding(len(part))
+            if not takes_padding or start + count + padding > llama_cpp.llama_n_ctx(context):
+                padding = 0
             batch.fill(
                 [*part, *[filler] * padding],
                 [*range(start, start + count), *range(padding)],
@@ -60,5 +64,7 @@ def compute_text_logits(
                     fix="Use another number format of the weights or the cache.",
                 )
             yield logits
+            if padding:
+                llama_cpp.llama_memory_seq_rm(llama_cpp.llama_get_memory(context), _PADDING, -1, -1)
     finally:
         llama_cpp.llama_free(context)

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from lbx.base.bundle_folder import Bundle
@@ -20,6 +30,7 @@ from lbx.opinions.judge_run import judge_spec, read_rubric
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import score_rows
+from tests.backends.endpoint_servers import ScriptedServer, closing_all
 from tests.command_line import Lbx, fails
 from tests.judge_parts import table
 from tests.made_parquet import write_parquet
@@ -256,6 +267,18 @@ def test_ratings_above_the_scale_count_only_for_recall() -> None:
     assert rated(formula, json.dumps(replies)) == 0.0
 
 
+def test_an_f1_above_1_is_one_number_everywhere(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    """The authors average it as it is: 8 of 4 key points and 2 of 2 sentences are 4 / 3."""
+    results = answered(tmp_path, SUMMARIES)
+    reply = '{"fluency": 1, "recall": %d, "precision": 2, "sentence_count": 2}'
+    judge(lbx, results, unpacked, table(tmp_path, "critic", {"*": reply % 8}))
+    ((rating, score),) = rows(results, "SELECT rating, score FROM judge_results WHERE task IS NULL")
+    assert rating == score == pytest.approx(4 / 3)
+    assert rows(results, "SELECT DISTINCT rating = score FROM judgements") == [(True,)]
+    numbers = "SELECT score, official, unit FROM numbers WHERE kind = 'opinion'"
+    assert rows(results, numbers) == [(rating, rating, 1.0)]
+
+
 def test_names_of_rubrics_are_reserved(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither a file nor leval, helmet_narrativeqa"):
         read_rubric(tmp_path / "none")
@@ -286,3 +309,103 @@ def test_the_prompts_of_a_summary_are_shown(lbx: Lbx, unpacked: Path, tmp_path: 
         "Supported? Ann's has A boy swims.",
     ]
     assert answer["prompt_is_the_same"]
+
+
+class JudgeServer:
+    """Server that answers a summary's prompts by their first words, after ``let_go`` is set for words in ``held``."""
+
+    def __init__(self, folder: Path, held: str = "") -> None:
+        self.held, self.let_go, self.refused = held, threading.Event(), ""
+        self.server = ScriptedServer(self._answer)
+        self.card = folder / "served.toml"
+        options = f'[options]\nurl = "{self.server.url}"\napi = "chat"\nretries = 0\nconcurrency = 2\n'
+        self.card.write_text(f'name = "critic"\nbackend = "endpoint"\n{options}')
+
+    def _answer(self, path: str, payload: Any, _before: int) -> tuple[int, dict[str, str], object]:
+        if path.endswith("/models"):
+            return 200, {}, {"object": "list", "data": [{"id": "served", "object": "model"}]}
+        if payload is None:
+            return 404, {}, {}
+        word = payload["messages"][-1]["content"].split()[0]
+        if word == self.held:
+            self.let_go.wait()
+        if word == self.refused:
+            return 400, {}, {"error": {"message": "content filter"}}
+        message = {"role": "assistant", "content": f'{word} {{"fluency": 1, "recall": 2, "precision": 1, '
+                   '"sentence_count": 2}'}  # fmt: skip
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 40, "completion_tokens": 5}}
+
+    @property
+    def asked(self) -> Counter[str]:
+        """Number of requests by the first word of the prompt."""
+        posts = self.server.posts("/v1/chat/completions")
+        return Counter(post["messages"][-1]["content"].split()[0] for post in posts if post.get("max_tokens") == 4096)
+
+    def close(self) -> None:
+        self.let_go.set()
+        self.server.close()
+
+
+SUMMARIES = {(f"infbench_sum_{label}", "7"): f"A boy swims {label}." for label in ("8k", "16k", "32k")}
+RATED = "SELECT task, sample_id, rating, state, output FROM judgements ORDER BY ALL"
+COUNTED = "SELECT prompt_tokens, output_tokens, len(steps::JSON[]) FROM generations WHERE benchmark = 'judge'"
+
+
+def test_a_failed_later_prompt_keeps_the_earlier_replies(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, SUMMARIES)
+    with closing_all() as things:
+        things.append(server := JudgeServer(tmp_path))
+        server.refused = "Supported?"
+        assert judge(lbx, results, unpacked, server.card).returncode == 3
+        assert server.asked == {"Fluent?": 3, "Found?": 3, "Supported?": 3}
+        assert rows(results, "SELECT DISTINCT error_type, len(steps::JSON[]) FROM generations g "
+                    "WHERE benchmark = 'judge'") == [("BackendError", 2)]  # fmt: skip
+        server.refused = ""
+        assert judge(lbx, results, unpacked, server.card, "--retry-failed").returncode == 0
+        assert server.asked == {"Fluent?": 3, "Found?": 3, "Supported?": 6}
+    found = rows(results, RATED)
+    assert [(row[2], row[3]) for row in found] == [(0.5, "ok")] * 3
+    assert [reply.split()[0] for reply in json.loads(found[0][4])] == ["Fluent?", "Found?", "Supported?"]
+    assert rows(results, COUNTED) == [(120, 15, 2)] * 3
+
+
+def test_a_judge_killed_between_prompts_asks_only_what_is_missing(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results, whole = answered(tmp_path, SUMMARIES), tmp_path / "whole.duckdb"
+    whole.write_bytes(results.read_bytes())
+    with closing_all() as things:
+        things.append(server := JudgeServer(tmp_path, held="Found?"))
+        command = ("judge", results, "--bundle", unpacked, "--judge", server.card, "--run", "mine", "--no-plan")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lbx.cli", *map(str, command)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        while process.poll() is None and unfinished_rows(results) < 3:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, process.communicate()
+        server.let_go.set()
+        process.communicate()
+        shown = rows(results, "SELECT error_type, len(steps::JSON[]) FROM generations WHERE benchmark = 'judge'")
+        assert shown == [("UnfinishedAnswer", 1)] * 3
+        assert server.asked["Fluent?"] == 3 and server.asked["Supported?"] == 0
+        assert lbx(*command).returncode == 0
+        assert server.asked["Fluent?"] == 3 and server.asked["Found?"] <= 3 + 2 and server.asked["Supported?"] == 3
+        assert lbx("judge", whole, *command[2:]).returncode == 0
+        assert "3 already done" in lbx(*command).stdout
+    for query in (RATED, COUNTED, "SELECT steps FROM generations WHERE benchmark = 'judge' ORDER BY ALL"):
+        assert rows(results, query) == rows(whole, query) != []
+
+
+def unfinished_rows(path: Path) -> int:
+    """Number of unfinished answers in a copy of a file that another process writes."""
+    with tempfile.TemporaryDirectory() as folder, suppress(OSError, duckdb.Error):
+        copy = Path(folder) / "copy.duckdb"
+        shutil.copy(path, copy)
+        shutil.copy(f"{path}.wal", f"{copy}.wal")
+        with duckdb.connect(str(copy)) as connection:
+            ((count,),) = connection.execute(
+                "SELECT count(*) FROM generations WHERE error_type = 'UnfinishedAnswer'"
+            ).fetchall()
+            return int(count)
+    return 0

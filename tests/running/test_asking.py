@@ -44,7 +44,7 @@ CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor 
 
 def ask(work: Work, benchmark: Benchmark, sample: Sample) -> GenerationRow:
     work = dataclasses.replace(work, benchmarks={sample.benchmark: benchmark})
-    ((_, row),) = answer_job([work], [PendingSample(0, sample, 0, (0,))])
+    *_, (_, row) = answer_job([work], [PendingSample(0, sample, 0, (0,))])
     return row
 
 

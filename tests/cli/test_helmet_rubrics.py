@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -277,6 +278,63 @@ def test_an_f1_above_1_is_one_number_everywhere(lbx: Lbx, unpacked: Path, tmp_pa
     assert rows(results, "SELECT DISTINCT rating = score FROM judgements") == [(True,)]
     numbers = "SELECT score, official, unit FROM numbers WHERE kind = 'opinion'"
     assert rows(results, numbers) == [(rating, rating, 1.0)]
+
+
+def board(lbx: Lbx, results: Path) -> tuple[dict[str, float], str, str]:
+    """The board at 8k by category, and the notes of the rows without and with ratings."""
+    lines = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
+    notes = [{line["note"] for line in lines if ("(judge)" in line["category"]) is judged} for judged in (False, True)]
+    assert all(len(note) <= 1 for note in notes)
+    return {line["category"]: line["8k"] for line in lines}, *(next(iter(note), "") for note in notes)
+
+
+def test_ratings_on_the_board(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    """As collect_results.py averages them: the rating x 100 / 3 or x 100, missing numbers left out but named."""
+    results = answered(tmp_path, {
+        ("narrativeqa_8k", "0"): "Bob", ("narrativeqa_8k", "1"): "good", ("narrativeqa_8k", "2"): "odd",
+        ("infbench_qa_8k", "0"): "Ann's", ("infbench_sum_8k", "7"): "A boy swims.", ("json_kv_8k", "0"): "Bob",
+    })  # fmt: skip
+    before, note, judged_note = board(lbx, results)
+    assert before == {"average": 100.0, "Recall": 100.0, "LongQA": 100.0} and not judged_note
+    assert "narrativeqa (needs the judge)" in note and "ratings" not in note
+    said = {"*": '{"fluency": 1, "correctness": 1}'}
+    judge(lbx, results, unpacked, table(tmp_path, "critic", said), "--rubric", NARRATIVE, "--limit", 1)
+    values, note, judged_note = board(lbx, results)
+    assert values == before and not judged_note
+    assert re.search(r"narrativeqa_8k rated in part by critic\S* \(1 of 3 answers\)", note)
+    judge(lbx, results, unpacked, table(tmp_path, "critic", said), "--rubric", NARRATIVE)
+    values, note, judged_note = board(lbx, results)
+    assert values == before | {"LongQA (judge)": 66.6666666667, "average (judge)": 83.3333333333}
+    assert re.search(r"narrativeqa rated by critic\S* \(published: gpt-4o-2024-05-13\); averages without", judged_note)
+    assert "narrativeqa (needs" not in judged_note and "infbench_sum (needs the judge)" in judged_note
+    assert 'with ratings: the rows "(judge)"' in note and "narrativeqa (needs the judge)" in note
+    reply = '{"fluency": 1, "recall": 8, "precision": 2, "sentence_count": 2}'
+    judge(lbx, results, unpacked, table(tmp_path, "reader", {"*": reply}), "--rubric", BOOK)
+    values, _, judged_note = board(lbx, results)
+    assert values["Summ (judge)"] == 133.3333333333, "a judge may find more key points than there are"
+    assert values["average (judge)"] == 100.0 and "Summ" not in values
+    assert re.search(r"narrativeqa rated by critic.*; infbench_sum rated by reader", judged_note)
+    text = lbx.ok("report", results, "board_helmet").stdout
+    assert "LongQA (judge)" in text and "not official" in " ".join(text.split())
+    judge(lbx, results, unpacked, table(tmp_path, "other", said), "--rubric", NARRATIVE)
+    values, note, _ = board(lbx, results)
+    assert "LongQA (judge)" not in values and values["average (judge)"] == pytest.approx((100 + 100 + 400 / 3) / 3)
+    assert re.search(r"narrativeqa_8k rated by several judges \(critic\S*, other\S*\), of which none is chosen", note)
+
+
+def test_replies_without_a_rating_are_left_out_of_the_board(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, {("narrativeqa_8k", "0"): "Bob", ("narrativeqa_8k", "1"): "good"})
+    untouched = tmp_path / "untouched.duckdb"
+    shutil.copy(results, untouched)
+    good = '{"fluency": 1, "correctness": 3}'
+    judge(lbx, results, unpacked, table(tmp_path, "critic", {"*": good}))
+    ((name,),) = rows(results, "SELECT round_id FROM judgements WHERE sample_id = '1'")
+    card = table(tmp_path, "mixed", {"*": good, f"judge/{NARRATIVE}/{name}": "Good."})
+    judge(lbx, untouched, unpacked, card)
+    values, _, note = board(lbx, untouched)
+    assert (
+        values == {"LongQA (judge)": 100.0, "average (judge)": 100.0} and "1 answer without a rating left out" in note
+    )
 
 
 def test_names_of_rubrics_are_reserved(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ class Step:
 
     @classmethod
     def from_whole_json(cls, prompt: Prompt, request: Request, values: Mapping[str, Any]) -> Self:
-        """Step from a ``to_whole_json`` value, for the prompt that it answers."""
+        """Step from a ``to_whole_json`` value, for the same prompt."""
         ids = values["output_ids"]
         stored = {name: values[name] for name in ("reasoning", "finish_reason", "output_tokens", *_SUMMED)}
         completion = Completion(values["output"], output_ids=None if ids is None else tuple(ids), **stored)
@@ -165,7 +165,7 @@ def repeat_answer(work: Work, question: PendingAnswer, iteration: int) -> Pendin
 def failed_row(
     work: Work, key: SampleKey, prompt: Prompt, error: LbxError, steps: Sequence[Step] = ()
 ) -> GenerationRow:
-    """Row of a failed answer, with its finished steps, after which a repetition continues."""
+    """Row of a failed answer, with the finished steps, after which a repetition continues."""
     return GenerationRow(
         work.run_id,
         *key,

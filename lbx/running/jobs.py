@@ -107,6 +107,11 @@ class Work(RunQuestions):
         benchmark = self.benchmarks[sample.benchmark]
         return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
 
+    def planned_prompts(self, sample: Sample) -> list[Prompt]:
+        """Make the prompts of a sample that are known before any answer. Raises BundleError like ``prompt``."""
+        later = self.benchmarks[sample.benchmark].later_prompts(self.bundle, sample, self.mode)
+        return [self.prompt(sample), *later]
+
     def prepare_prompt(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
         """Convert a prompt to a request, with the text that the model reads. The iteration determines the seed.
 

@@ -353,6 +353,23 @@ def test_names_of_rubrics_are_no_paths(tmp_path: Path) -> None:
     assert spec.with_absolute_paths().rubric == BOOK and spec.question_set == "open"
 
 
+def test_plans_count_every_prompt(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, SUMMARIES)
+    card = table(tmp_path, "critic", {"*": '{"fluency": 1, "recall": 2, "precision": 1, "sentence_count": 2}'})
+    command = ("judge", results, "--bundle", unpacked, "--judge", card, "--run", "mine", "--rubric", BOOK)
+    shown = lbx.ok(*command, "--dry-run")
+    assert "3 x 3" in shown.stdout and "3 verdicts" in shown.stdout
+    (task,) = json.loads(lbx.ok(*command, "--dry-run", "--json").stdout)["tasks"]
+    lbx.ok(*command)
+    ((tokens, planned, asked),) = rows(
+        results,
+        "SELECT (SELECT sum(prompt_tokens) FROM generations WHERE benchmark = 'judge'), planned_prompt_tokens, to_ask "
+        "FROM sessions",
+    )
+    assert (task["samples"], task["prompts"], task["prompt_tokens"]) == (3, 9, tokens)
+    assert (planned, asked, task["new_tokens"]) == (tokens, 3, 9 * 4096)
+
+
 def test_the_prompts_of_a_summary_are_shown(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
     results = answered(tmp_path, {("infbench_sum_8k", "7"): " A boy swims. "})
     card = table(tmp_path, "critic", {"*": '{"fluency": 1}'})

@@ -101,7 +101,7 @@ class TaskRating(NamedTuple):
         judge: the judge's run.
         score: mean rating as a part of the scale.
         n_answers: number of the run's answers to the task.
-        n_judged, n_rounds: number of answers that the judge was asked about, and of times that the judge was asked.
+        n_questions, n_rounds: number of answers that the judge was asked about, and of times that the judge was asked.
         n_failed, n_none: number of times without a reply, and without a rating in the reply.
     """
 
@@ -109,7 +109,7 @@ class TaskRating(NamedTuple):
     task: str
     score: float
     n_answers: int
-    n_judged: int
+    n_questions: int
     n_rounds: int
     n_failed: int
     n_none: int
@@ -201,14 +201,14 @@ class BoardPart:
         reasoning_numbers: numbers of the run that was asked to reason, in tables that pair it with the plain run.
         texts: columns with one value for the group: {"language": "English"}.
         curve: name of the curve in ``ScoringRules.curves`` that gives the numbers, or "" for stored numbers.
-        is_judged: whether the numbers include ratings of a judge, which ``BoardEntry.judged_note`` names.
+        has_ratings: whether the numbers include ratings of a judge, which ``BoardEntry.judged_note`` names.
     """
 
     numbers: Mapping[str, NumberKey]
     reasoning_numbers: Mapping[str, NumberKey] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     curve: str = ""
-    is_judged: bool = False
+    has_ratings: bool = False
 
 
 @dataclass(frozen=True, slots=True)

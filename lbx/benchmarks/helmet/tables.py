@@ -125,7 +125,7 @@ def _choose_ratings(ratings: Iterable[TaskRating]) -> tuple[dict[str, TaskRating
         if others:
             judges = ", ".join(rating.judge for rating in by_task[task])
             faults.append(f"{task} rated by several judges ({judges}), of which none is chosen")
-        elif first.n_rounds > first.n_judged:
+        elif first.n_rounds > first.n_questions:
             faults.append(f"{task} rated more than once by {first.judge}")
         elif replies < first.n_answers:
             faults.append(f"{task} rated in part by {first.judge} ({replies:,} of {first.n_answers:,} answers)")
@@ -179,7 +179,7 @@ BOARDS = Boards(
                 for category, keys in {AVERAGE: _LENGTH_MEANS, **_CATEGORY_MEANS}.items()
             ]
             + [
-                BoardPart(dict(keys), texts={"category": _JUDGED.format(category)}, is_judged=True)
+                BoardPart(dict(keys), texts={"category": _JUDGED.format(category)}, has_ratings=True)
                 for category, keys in {AVERAGE: _JUDGED_LENGTH_MEANS, **_JUDGED_MEANS}.items()
             ],
             leading_columns=(Column("category", "category"),),
@@ -194,7 +194,7 @@ BOARDS = Boards(
             ],
             small_charts=True,
             note=f"The judge {PUBLISHED_JUDGE} and an NLI model scored published models (*). LongQA, Summ, Cite and "
-            'the average of a run lack these scores. The rows "(judge)" have ratings by the judge in their note, and are '
+            'the average of a run lack these scores. The rows "(judge)" have ratings by the judge in the note, and are '
             "not official.",
         )
     },

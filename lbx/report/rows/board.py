@@ -384,7 +384,7 @@ def _join_texts(texts: Iterable[str | None]) -> str | None:
 
 
 def _hindrance(part: BoardPart, entry: BoardEntry) -> str | None:
-    return (entry.judged_note if part.is_judged else entry.note) or (
+    return (entry.judged_note if part.has_ratings else entry.note) or (
         "not all tasks" if entry.unofficial & {*part.numbers.values(), *part.reasoning_numbers.values()} else None
     )
 

@@ -19,7 +19,7 @@ import duckdb
 
 from lbx.base.database import RESULTS, attach, database_files
 from lbx.base.errors import StoreError, files_read
-from lbx.base.marks import BLANK, QUESTION_CHANGED, QUESTION_REMOVED, UNFINISHED
+from lbx.base.marks import BLANK, OUTDATED, QUESTION_CHANGED, QUESTION_REMOVED, UNFINISHED
 from lbx.base.number import Number
 from lbx.base.phases import phases
 from lbx.base.processes import defer_signals
@@ -213,10 +213,10 @@ class Store:
         return {SampleKey(*row) for row in done.rows}
 
     def read_finished_steps(self, run_id: str) -> dict[SampleKey, list[dict[str, Any]]]:
-        """Finished steps of a run's failed and unfinished answers, as in ``GenerationRow.steps``."""
+        """Finished steps of a run's failed and unfinished answers to current questions (``GenerationRow.steps``)."""
         found = self.query(
             "SELECT benchmark, task, sample_id, iteration, steps FROM generations "
-            "WHERE run_id = ? AND error IS NOT NULL AND steps IS NOT NULL",
+            f"WHERE run_id = ? AND error IS NOT NULL AND steps IS NOT NULL AND NOT {OUTDATED.format(g='generations')}",
             [run_id],
         )
         return {SampleKey(*key): json.loads(steps) for *key, steps in found.rows}

@@ -11,6 +11,8 @@ COUNT_WORDS = r"len(regexp_extract_all({text}, '[^\t-\r\x{{1c}}-\x{{1f}}\x{{85}}
 """SQL for the number of words of a text, as ``str.split`` counts them."""
 QUESTION_CHANGED, QUESTION_REMOVED = "QuestionChanged", "QuestionRemoved"
 """Values of ``generations.error_type`` for answers to questions that another revision changed or removed."""
+UNFINISHED = "UnfinishedAnswer"
+"""Value of ``generations.error_type`` for an answer with some finished steps, after which the next run continues."""
 OUTDATED = f"coalesce({{g}}.error_type IN ('{QUESTION_CHANGED}', '{QUESTION_REMOVED}'), false)"
 """SQL condition for an answer {g} to a changed or removed question."""
 

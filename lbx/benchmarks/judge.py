@@ -191,6 +191,11 @@ class JudgeBenchmark(Benchmark):
         assert self._rubric is not None
         return self._prompt(self._rubric, self._rubric.user, sample)
 
+    def later_prompts(self, bundle: Bundle, sample: Sample, mode: Mode) -> Sequence[Prompt]:
+        """Fill in the rubric's further messages."""
+        assert self._rubric is not None
+        return [self._prompt(self._rubric, user, sample) for user in self._rubric.more_users]
+
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
         """Return the prompt of the rubric's next message, or the reply, or the JSON list of several replies."""
         rubric = self._rubric

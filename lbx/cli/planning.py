@@ -107,5 +107,6 @@ def _show_comparison(forecasts: Sequence[Forecast]) -> None:
 
 def _row(task: TaskPlan) -> tuple[str, ...]:
     counts = (f"{n:,}" for n in (task.longest, task.truncated, task.refused, task.new_tokens))
-    before = (f"{n:,}" for n in (task.samples, task.prompt_tokens, task.distinct_tokens))
+    samples = f"{task.samples:,}" if task.prompts_per_answer == 1 else f"{task.samples:,} x {task.prompts_per_answer}"
+    before = (samples, f"{task.prompt_tokens:,}", f"{task.distinct_tokens:,}")
     return (task.task, *before, f"{task.shared_factor:.2f}", *counts)

@@ -5,12 +5,13 @@ An ``Asker`` runs the model: in this process or in several others (``lbx.running
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Protocol, Self, TypeVar
 
 from lbx.base.errors import LbxError, PromptError
+from lbx.base.marks import UNFINISHED
 from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.engine.batching import TokenCounter, complete_all, ignore_tokens
@@ -41,6 +42,8 @@ class Asker(Protocol):
         self, jobs: Iterator[Job], on_tokens: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
         """Run jobs, and yield each answer with the pending sample as soon as the answer is complete.
+
+        After each earlier step of an answer comes a row with ``error_type`` ``UNFINISHED`` and the finished steps.
 
         Args:
             on_tokens: called with the number of prompt and answer tokens that the model has just processed.
@@ -105,6 +108,21 @@ class Step:
             "output_ids": None if ids is None else list(ids),
         }
 
+    def to_whole_json(self) -> dict[str, Any]:
+        """Return ``to_json`` with the fields that an answer's row sums up, for a later ``from_whole_json``."""
+        return self.to_json() | {name: getattr(self.completion, name) for name in _SUMMED}
+
+    @classmethod
+    def from_whole_json(cls, prompt: Prompt, request: Request, values: Mapping[str, Any]) -> Self:
+        """Step from a ``to_whole_json`` value, for the same prompt."""
+        ids = values["output_ids"]
+        stored = {name: values[name] for name in ("reasoning", "finish_reason", "output_tokens", *_SUMMED)}
+        completion = Completion(values["output"], output_ids=None if ids is None else tuple(ids), **stored)
+        return cls(prompt, request, completion, values["prompt_tokens"])
+
+
+_SUMMED = ("cached_tokens", "prefill_s", "decode_s", "reasoning_tokens", "reasoning_closed", "stop_in_reasoning")
+
 
 @dataclass(slots=True)
 class PendingAnswer:
@@ -144,16 +162,24 @@ def repeat_answer(work: Work, question: PendingAnswer, iteration: int) -> Pendin
     return PendingAnswer(question.benchmark, question.sample, question.prompt, request)
 
 
-def failed_row(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> GenerationRow:
+def failed_row(
+    work: Work, key: SampleKey, prompt: Prompt, error: LbxError, steps: Sequence[Step] = ()
+) -> GenerationRow:
+    """Row of a failed answer, with the finished steps, after which a repetition continues."""
     return GenerationRow(
-        work.run_id, *key, prompt_source=prompt.source, error=str(error), error_type=type(error).__name__
+        work.run_id,
+        *key,
+        prompt_source=prompt.source,
+        error=str(error),
+        error_type=type(error).__name__,
+        steps=[step.to_whole_json() for step in steps] or None,
     )
 
 
 def answer_job(
     works: Sequence[Work], job: Job, *, on_tokens: TokenCounter = ignore_tokens
 ) -> Iterator[tuple[int, GenerationRow]]:
-    """Answer all items of a job, and yield (item index, row) as soon as each answer is complete.
+    """Answer all items of a job, and yield (item index, row) as soon as each answer is complete (see ``Asker.ask``).
 
     Args:
         works: work of each run, indexed by the items' ``run``.
@@ -165,14 +191,16 @@ def answer_job(
     waiting: list[tuple[int, Work, PendingAnswer]] = []
     for index, item in enumerate(job):
         work = works[item.run]
-        question: PendingAnswer | GenerationRow | None = None
+        first: PendingAnswer | GenerationRow | None = None
         for iteration in item.iterations:
-            if isinstance(question, PendingAnswer):
-                question = repeat_answer(work, question, iteration)
-            else:
-                question = make_prompt(work, item.sample, iteration)
-            if isinstance(question, GenerationRow):
-                yield index, question
+            if not isinstance(first, PendingAnswer):
+                first = make_prompt(work, item.sample, iteration)
+            if isinstance(first, GenerationRow):
+                yield index, first
+                continue
+            question = repeat_answer(work, first, iteration)
+            if row := _take_steps(work, question, item.finished_steps.get(iteration, ())):
+                yield index, row
             else:
                 waiting.append((index, work, question))
     while waiting:
@@ -185,20 +213,47 @@ def answer_job(
             row = _next_step(work, question, result)
             if row is None:
                 unfinished.append((index, work, question))
-            else:
-                yield index, row
+            yield index, row or _unfinished_row(work, question)
         waiting = unfinished
 
 
+def _take_steps(
+    work: Work, question: PendingAnswer, finished_steps: Sequence[Mapping[str, Any]]
+) -> GenerationRow | None:
+    """Continue a question after stored steps, up to the first whose prompt has changed. Returns as ``_add_step``."""
+    for values in finished_steps:
+        if values["prompt_sha256"] != question.request.prompt_sha256:
+            break
+        if row := _add_step(work, question, Step.from_whole_json(question.prompt, question.request, values)):
+            return row
+    return None
+
+
+def _unfinished_row(work: Work, question: PendingAnswer) -> GenerationRow:
+    return GenerationRow(
+        work.run_id,
+        *question.request.key,
+        prompt_source=question.prompt.source,
+        error="The run ended before all prompts of this answer were answered. Run the same command again to continue.",
+        error_type=UNFINISHED,
+        steps=[step.to_whole_json() for step in question.steps],
+    )
+
+
 def _next_step(work: Work, question: PendingAnswer, completion: Completion | LbxError) -> GenerationRow | None:
-    """Add a completed step to a question. Returns the answer's row after the last step, or None if a step follows."""
-    key = question.request.key
+    """Add a model's result to a question. Returns as ``_add_step``."""
     if isinstance(completion, LbxError):
-        return failed_row(work, key, question.prompt, completion)
+        return failed_row(work, question.request.key, question.prompt, completion, question.steps)
     prompt_tokens = completion.prompt_tokens
     if prompt_tokens is None and work.backend.info.knows_prompt_tokens:
         prompt_tokens = len(question.request.token_ids)
-    question.steps.append(Step(question.prompt, question.request, completion, prompt_tokens))
+    return _add_step(work, question, Step(question.prompt, question.request, completion, prompt_tokens))
+
+
+def _add_step(work: Work, question: PendingAnswer, step: Step) -> GenerationRow | None:
+    """Add a finished step to a question. Returns the answer's row after the last step, or None if a step follows."""
+    key = question.request.key
+    question.steps.append(step)
     outputs = [step.completion.text for step in question.steps]
     answer = question.benchmark.next_step(work.bundle, question.sample, work.mode, outputs)
     if isinstance(answer, Prompt):
@@ -206,7 +261,7 @@ def _next_step(work: Work, question: PendingAnswer, completion: Completion | Lbx
         try:
             question.request = work.request(key, answer)
         except PromptError as exc:
-            return failed_row(work, key, answer, exc)
+            return failed_row(work, key, answer, exc, question.steps)
         return None
     first = question.steps[0]
     cut = is_reference_cut(question.benchmark.evidence(question.sample), first.prompt, first.request)

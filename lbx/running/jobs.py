@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Chunk, Prompt, Request, Sample, SampleKey, Task, sha256_text
@@ -106,6 +107,11 @@ class Work(RunQuestions):
         benchmark = self.benchmarks[sample.benchmark]
         return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
 
+    def planned_prompts(self, sample: Sample) -> list[Prompt]:
+        """Make the prompts of a sample that are known before any answer. Raises BundleError like ``prompt``."""
+        later = self.benchmarks[sample.benchmark].later_prompts(self.bundle, sample, self.mode)
+        return [self.prompt(sample), *later]
+
     def prepare_prompt(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
         """Convert a prompt to a request, with the text that the model reads. The iteration determines the seed.
 
@@ -138,12 +144,14 @@ class PendingSample:
         run: index of the run among the runs that are executed together.
         position: position of the sample in the task's data.
         iterations: iterations without an answer.
+        finished_steps: {iteration: finished steps of an unfinished or failed answer, as in ``GenerationRow.steps``}.
     """
 
     run: int
     sample: Sample
     position: int
     iterations: tuple[int, ...]
+    finished_steps: dict[int, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def with_iterations(self, iterations: AbstractSet[int]) -> PendingSample:
         return replace(self, iterations=tuple(iteration for iteration in self.iterations if iteration in iterations))

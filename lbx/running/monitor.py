@@ -94,12 +94,14 @@ class ProgressTracker:
         self._start = clock()
         self._rate_window: deque[tuple[float, int]] = deque([(self._start, 0)])
         self._tasks: dict[str, _TaskProgress] = {}
+        self._prompts_per_answer: dict[str, int] = {}
         if forecast is not None:
             answers = forecast.time.answer_tokens if forecast.time else {}
             self._tasks = {
                 task.task: _TaskProgress(task.samples, answers.get(task.task, task.new_tokens))
                 for task in forecast.tasks
             }
+            self._prompts_per_answer = {task.task: task.prompts_per_answer for task in forecast.tasks}
 
     def count_sample(self, row: GenerationRow | None) -> None:
         """Count a finished sample, given the row, or None for a sample that was finished in an earlier session."""
@@ -109,7 +111,9 @@ class ProgressTracker:
         self.finished_samples += 1
         self.runs.setdefault(row.run_id, RunCounts()).add(row)
         if row.error is None:
-            self._answered_tokens += (row.steps[0]["prompt_tokens"] if row.steps else row.prompt_tokens) or 0
+            self._answered_tokens += _planned_tokens(
+                row, self._prompts_per_answer.get(f"{row.benchmark}/{row.task}", 1)
+            )
         task = self._tasks.get(f"{row.benchmark}/{row.task}")
         if task is not None and row.error is None:
             task.answer_count += 1
@@ -137,7 +141,7 @@ class ProgressTracker:
 
     @property
     def prompt_tokens(self) -> int:
-        """Number of tokens in answered prompts. Of a question with two prompts, only the first counts, as in plans."""
+        """Number of tokens in answered prompts that plans count (``TaskPlan.prompts``)."""
         return self._answered_tokens
 
     @property
@@ -198,6 +202,12 @@ class ProgressTracker:
         answer_s = wall * expected.decode_s / max(1, answers)
         done = prompt_s * prompts + answer_s * outputs
         return done, prompt_s * left_prompts + answer_s * left_outputs, expected.total_s
+
+
+def _planned_tokens(row: GenerationRow, prompts: int) -> int:
+    """Tokens of the first prompts of an answer in one or several steps."""
+    counts = [step["prompt_tokens"] or 0 for step in row.steps or ()]
+    return sum([*counts, (row.prompt_tokens or sum(counts)) - sum(counts)][:prompts])
 
 
 LOG_SECONDS = 60.0

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from lbx.base.marks import OUTDATED
+from lbx.base.marks import OUTDATED, UNFINISHED
 from lbx.base.processes import defer_signals
 from lbx.base.records import SampleKey, replace_surrogates
 from lbx.results import GenerationRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.aggregation import aggregate_scores, recompute_completed_samples
 from lbx.results.scoring.scores import score_rows
 from lbx.running.answering import Asker
-from lbx.running.jobs import JobSize, PendingSample, RunQuestions, make_jobs
+from lbx.running.jobs import Job, JobSize, PendingSample, RunQuestions, make_jobs
 from lbx.running.monitor import RunMonitor
 
 BATCH_ROWS = 64
@@ -136,7 +136,7 @@ class _CommitBuffer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._samples: list[SampleRow] = []
-        self._generations: list[GenerationRow] = []
+        self._generations: dict[tuple[str, SampleKey], GenerationRow] = {}
         self._scores: list[ScoreRow] = []
         self._condition = threading.Condition()
         self._open = True
@@ -159,7 +159,8 @@ class _CommitBuffer:
         """Add an answer. Raises the error of a commit since the last call."""
         with self._condition:
             self._samples.append(sample)
-            self._generations.append(generation)
+            key = SampleKey(generation.benchmark, generation.task, generation.sample_id, generation.iteration)
+            self._generations[generation.run_id, key] = generation  # in place of a row with fewer steps
             self._scores += scores
             if self._error:
                 raise self._error
@@ -180,8 +181,8 @@ class _CommitBuffer:
 
     def _flush(self) -> None:
         if self._generations:
-            self._store.write(samples=self._samples, generations=self._generations, scores=self._scores)
-        self._samples, self._generations, self._scores = [], [], []
+            self._store.write(samples=self._samples, generations=list(self._generations.values()), scores=self._scores)
+        self._samples, self._generations, self._scores = [], {}, []
 
 
 @dataclass(slots=True)
@@ -222,7 +223,7 @@ class Runner:
         try:
             jobs = make_jobs(self.run_questions, self.finished_keys, self.size, self._count_existing)
             with _CommitBuffer(self.store) as batch:
-                for item, row in self.asker.ask(jobs, self.watch.count_tokens):
+                for item, row in self.asker.ask(self._with_finished_steps(jobs), self.watch.count_tokens):
                     self._store_answer(batch, item, row)
         finally:
             with defer_signals():
@@ -234,6 +235,16 @@ class Runner:
         for run_id, outcome in zip(self.run_ids, self.outcomes, strict=True):
             self._read_totals(run_id, outcome)
         return self.outcomes
+
+    def _with_finished_steps(self, jobs: Iterator[Job]) -> Iterator[Job]:
+        """Give jobs the stored steps of answers that failed or were not finished."""
+        stored = [self.store.read_finished_steps(run_id) for run_id in self.run_ids]
+        for job in jobs:
+            for item in job:
+                for iteration in item.iterations:
+                    if steps := stored[item.run].get(item.sample.key._replace(iteration=iteration)):
+                        item.finished_steps[iteration] = steps
+            yield job
 
     def _benchmarks_without_numbers(self, run_id: str) -> list[str]:
         """Names of a run's benchmarks that lack aggregates because an earlier process was killed."""
@@ -271,6 +282,9 @@ class Runner:
     def _store_answer(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:
         run_id, outcome, sample = self.run_ids[item.run], self.outcomes[item.run], item.sample
         generation = replace(generation, run_id=run_id)  # the answering process may not know the name in this file
+        if generation.error_type == UNFINISHED:
+            batch.add(SampleRow(sample, item.position), generation, [])
+            return
         benchmark = self.run_questions[item.run].benchmarks[sample.benchmark]
         outcome.count(generation)
         scores: list[ScoreRow] = []

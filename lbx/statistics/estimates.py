@@ -429,7 +429,7 @@ def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -
 
     Args:
         level: probability that the interval covers the score on all questions of this kind.
-        bounded: whether scores are in 0..1; true for everything except differences.
+        bounded: whether scores are in 0..1, if none of them shows the contrary; true for everything except differences.
     """
     return interval_of(estimate.design, estimate.values, level, bounded=bounded)
 
@@ -442,7 +442,8 @@ def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded:
         return Interval(value, None, None, None, None, design.n, design.clusters, "no number")
     if not design.estimable:
         return Interval(value, None, None, None, None, design.n, design.clusters, "one cluster")
-    bounded = bounded and bool(values.min() >= 0) and -1e-12 <= value <= 1 + 1e-12
+    nonnegative = bounded and bool(values.min() >= 0) and value >= -1e-12
+    bounded = nonnegative and bool(values.max() <= 1 + 1e-12) and value <= 1 + 1e-12
     variance, df = design.variance(values, means)
     has_spread = variance > (1e-12 * max(abs(value), 1e-3)) ** 2
     if has_spread and len(design.sizes) > 1:
@@ -470,8 +471,8 @@ def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded:
     else:
         half = t_quantile(0.5 + level / 2, df) * se
         low, high, method = value - half, value + half, "t"
-        if bounded:
-            low, high = max(low, 0.0), min(high, 1.0)
+        low = max(low, 0.0) if nonnegative else low
+        high = min(high, 1.0) if bounded else high
     return Interval(value, low, high, se, df, design.n, design.clusters, method, share)
 
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from lbx.base.bundle_folder import Bundle
@@ -20,6 +31,7 @@ from lbx.opinions.judge_run import judge_spec, read_rubric
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import score_rows
+from tests.backends.endpoint_servers import ScriptedServer, closing_all
 from tests.command_line import Lbx, fails
 from tests.judge_parts import table
 from tests.made_parquet import write_parquet
@@ -256,6 +268,75 @@ def test_ratings_above_the_scale_count_only_for_recall() -> None:
     assert rated(formula, json.dumps(replies)) == 0.0
 
 
+def test_an_f1_above_1_is_one_number_everywhere(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    """The authors average it as it is: 8 of 4 key points and 2 of 2 sentences are 4 / 3."""
+    results = answered(tmp_path, SUMMARIES)
+    reply = '{"fluency": 1, "recall": %d, "precision": 2, "sentence_count": 2}'
+    judge(lbx, results, unpacked, table(tmp_path, "critic", {"*": reply % 8}))
+    ((rating, score),) = rows(results, "SELECT rating, score FROM judge_results WHERE task IS NULL")
+    assert rating == score == pytest.approx(4 / 3)
+    assert rows(results, "SELECT DISTINCT rating = score FROM judgements") == [(True,)]
+    numbers = "SELECT score, official, unit FROM numbers WHERE kind = 'opinion'"
+    assert rows(results, numbers) == [(rating, rating, 1.0)]
+
+
+def board(lbx: Lbx, results: Path) -> tuple[dict[str, float], str, str]:
+    """The board at 8k by category, and the notes of the rows without and with ratings."""
+    lines = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
+    notes = [{line["note"] for line in lines if ("(judge)" in line["category"]) is judged} for judged in (False, True)]
+    assert all(len(note) <= 1 for note in notes)
+    return {line["category"]: line["8k"] for line in lines}, *(next(iter(note), "") for note in notes)
+
+
+def test_ratings_on_the_board(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    """As collect_results.py averages them: the rating x 100 / 3 or x 100, missing numbers left out but named."""
+    results = answered(tmp_path, {
+        ("narrativeqa_8k", "0"): "Bob", ("narrativeqa_8k", "1"): "good", ("narrativeqa_8k", "2"): "odd",
+        ("infbench_qa_8k", "0"): "Ann's", ("infbench_sum_8k", "7"): "A boy swims.", ("json_kv_8k", "0"): "Bob",
+    })  # fmt: skip
+    before, note, judged_note = board(lbx, results)
+    assert before == {"average": 100.0, "Recall": 100.0, "LongQA": 100.0} and not judged_note
+    assert "narrativeqa (needs the judge)" in note and "ratings" not in note
+    said = {"*": '{"fluency": 1, "correctness": 1}'}
+    judge(lbx, results, unpacked, table(tmp_path, "critic", said), "--rubric", NARRATIVE, "--limit", 1)
+    values, note, judged_note = board(lbx, results)
+    assert values == before and not judged_note
+    assert re.search(r"narrativeqa_8k rated in part by critic\S* \(1 of 3 answers\)", note)
+    judge(lbx, results, unpacked, table(tmp_path, "critic", said), "--rubric", NARRATIVE)
+    values, note, judged_note = board(lbx, results)
+    assert values == before | {"LongQA (judge)": 66.6666666667, "average (judge)": 83.3333333333}
+    assert re.search(r"narrativeqa rated by critic\S* \(published: gpt-4o-2024-05-13\); averages without", judged_note)
+    assert "narrativeqa (needs" not in judged_note and "infbench_sum (needs the judge)" in judged_note
+    assert 'with ratings: the rows "(judge)"' in note and "narrativeqa (needs the judge)" in note
+    reply = '{"fluency": 1, "recall": 8, "precision": 2, "sentence_count": 2}'
+    judge(lbx, results, unpacked, table(tmp_path, "reader", {"*": reply}), "--rubric", BOOK)
+    values, _, judged_note = board(lbx, results)
+    assert values["Summ (judge)"] == 133.3333333333, "a judge may find more key points than there are"
+    assert values["average (judge)"] == 100.0 and "Summ" not in values
+    assert re.search(r"narrativeqa rated by critic.*; infbench_sum rated by reader", judged_note)
+    text = lbx.ok("report", results, "board_helmet").stdout
+    assert "LongQA (judge)" in text and "not official" in " ".join(text.split())
+    judge(lbx, results, unpacked, table(tmp_path, "other", said), "--rubric", NARRATIVE)
+    values, note, _ = board(lbx, results)
+    assert "LongQA (judge)" not in values and values["average (judge)"] == pytest.approx((100 + 100 + 400 / 3) / 3)
+    assert re.search(r"narrativeqa_8k rated by several judges \(critic\S*, other\S*\), of which none is chosen", note)
+
+
+def test_replies_without_a_rating_are_left_out_of_the_board(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, {("narrativeqa_8k", "0"): "Bob", ("narrativeqa_8k", "1"): "good"})
+    untouched = tmp_path / "untouched.duckdb"
+    shutil.copy(results, untouched)
+    good = '{"fluency": 1, "correctness": 3}'
+    judge(lbx, results, unpacked, table(tmp_path, "critic", {"*": good}))
+    ((name,),) = rows(results, "SELECT round_id FROM judgements WHERE sample_id = '1'")
+    card = table(tmp_path, "mixed", {"*": good, f"judge/{NARRATIVE}/{name}": "Good."})
+    judge(lbx, untouched, unpacked, card)
+    values, _, note = board(lbx, untouched)
+    assert (
+        values == {"LongQA (judge)": 100.0, "average (judge)": 100.0} and "1 answer without a rating left out" in note
+    )
+
+
 def test_names_of_rubrics_are_reserved(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither a file nor leval, helmet_narrativeqa"):
         read_rubric(tmp_path / "none")
@@ -272,6 +353,23 @@ def test_names_of_rubrics_are_no_paths(tmp_path: Path) -> None:
     assert spec.with_absolute_paths().rubric == BOOK and spec.question_set == "open"
 
 
+def test_plans_count_every_prompt(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, SUMMARIES)
+    card = table(tmp_path, "critic", {"*": '{"fluency": 1, "recall": 2, "precision": 1, "sentence_count": 2}'})
+    command = ("judge", results, "--bundle", unpacked, "--judge", card, "--run", "mine", "--rubric", BOOK)
+    shown = lbx.ok(*command, "--dry-run")
+    assert "3 x 3" in shown.stdout and "3 verdicts" in shown.stdout
+    (task,) = json.loads(lbx.ok(*command, "--dry-run", "--json").stdout)["tasks"]
+    lbx.ok(*command)
+    ((tokens, planned, asked),) = rows(
+        results,
+        "SELECT (SELECT sum(prompt_tokens) FROM generations WHERE benchmark = 'judge'), planned_prompt_tokens, to_ask "
+        "FROM sessions",
+    )
+    assert (task["samples"], task["prompts"], task["prompt_tokens"]) == (3, 9, tokens)
+    assert (planned, asked, task["new_tokens"]) == (tokens, 3, 9 * 4096)
+
+
 def test_the_prompts_of_a_summary_are_shown(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
     results = answered(tmp_path, {("infbench_sum_8k", "7"): " A boy swims. "})
     card = table(tmp_path, "critic", {"*": '{"fluency": 1}'})
@@ -286,3 +384,103 @@ def test_the_prompts_of_a_summary_are_shown(lbx: Lbx, unpacked: Path, tmp_path: 
         "Supported? Ann's has A boy swims.",
     ]
     assert answer["prompt_is_the_same"]
+
+
+class JudgeServer:
+    """Server that answers a summary's prompts by their first words, after ``let_go`` is set for words in ``held``."""
+
+    def __init__(self, folder: Path, held: str = "") -> None:
+        self.held, self.let_go, self.refused = held, threading.Event(), ""
+        self.server = ScriptedServer(self._answer)
+        self.card = folder / "served.toml"
+        options = f'[options]\nurl = "{self.server.url}"\napi = "chat"\nretries = 0\nconcurrency = 2\n'
+        self.card.write_text(f'name = "critic"\nbackend = "endpoint"\n{options}')
+
+    def _answer(self, path: str, payload: Any, _before: int) -> tuple[int, dict[str, str], object]:
+        if path.endswith("/models"):
+            return 200, {}, {"object": "list", "data": [{"id": "served", "object": "model"}]}
+        if payload is None:
+            return 404, {}, {}
+        word = payload["messages"][-1]["content"].split()[0]
+        if word == self.held:
+            self.let_go.wait()
+        if word == self.refused:
+            return 400, {}, {"error": {"message": "content filter"}}
+        message = {"role": "assistant", "content": f'{word} {{"fluency": 1, "recall": 2, "precision": 1, '
+                   '"sentence_count": 2}'}  # fmt: skip
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 40, "completion_tokens": 5}}
+
+    @property
+    def asked(self) -> Counter[str]:
+        """Number of requests by the first word of the prompt."""
+        posts = self.server.posts("/v1/chat/completions")
+        return Counter(post["messages"][-1]["content"].split()[0] for post in posts if post.get("max_tokens") == 4096)
+
+    def close(self) -> None:
+        self.let_go.set()
+        self.server.close()
+
+
+SUMMARIES = {(f"infbench_sum_{label}", "7"): f"A boy swims {label}." for label in ("8k", "16k", "32k")}
+RATED = "SELECT task, sample_id, rating, state, output FROM judgements ORDER BY ALL"
+COUNTED = "SELECT prompt_tokens, output_tokens, len(steps::JSON[]) FROM generations WHERE benchmark = 'judge'"
+
+
+def test_a_failed_later_prompt_keeps_the_earlier_replies(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, SUMMARIES)
+    with closing_all() as things:
+        things.append(server := JudgeServer(tmp_path))
+        server.refused = "Supported?"
+        assert judge(lbx, results, unpacked, server.card).returncode == 3
+        assert server.asked == {"Fluent?": 3, "Found?": 3, "Supported?": 3}
+        assert rows(results, "SELECT DISTINCT error_type, len(steps::JSON[]) FROM generations g "
+                    "WHERE benchmark = 'judge'") == [("BackendError", 2)]  # fmt: skip
+        server.refused = ""
+        assert judge(lbx, results, unpacked, server.card, "--retry-failed").returncode == 0
+        assert server.asked == {"Fluent?": 3, "Found?": 3, "Supported?": 6}
+    found = rows(results, RATED)
+    assert [(row[2], row[3]) for row in found] == [(0.5, "ok")] * 3
+    assert [reply.split()[0] for reply in json.loads(found[0][4])] == ["Fluent?", "Found?", "Supported?"]
+    assert rows(results, COUNTED) == [(120, 15, 2)] * 3
+
+
+def test_a_judge_killed_between_prompts_asks_only_what_is_missing(lbx: Lbx, unpacked: Path, tmp_path: Path) -> None:
+    results, whole = answered(tmp_path, SUMMARIES), tmp_path / "whole.duckdb"
+    whole.write_bytes(results.read_bytes())
+    with closing_all() as things:
+        things.append(server := JudgeServer(tmp_path, held="Found?"))
+        command = ("judge", results, "--bundle", unpacked, "--judge", server.card, "--run", "mine", "--no-plan")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lbx.cli", *map(str, command)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        while process.poll() is None and unfinished_rows(results) < 3:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, process.communicate()
+        server.let_go.set()
+        process.communicate()
+        shown = rows(results, "SELECT error_type, len(steps::JSON[]) FROM generations WHERE benchmark = 'judge'")
+        assert shown == [("UnfinishedAnswer", 1)] * 3
+        assert server.asked["Fluent?"] == 3 and server.asked["Supported?"] == 0
+        assert lbx(*command).returncode == 0
+        assert server.asked["Fluent?"] == 3 and server.asked["Found?"] <= 3 + 2 and server.asked["Supported?"] == 3
+        assert lbx("judge", whole, *command[2:]).returncode == 0
+        assert "3 already done" in lbx(*command).stdout
+    for query in (RATED, COUNTED, "SELECT steps FROM generations WHERE benchmark = 'judge' ORDER BY ALL"):
+        assert rows(results, query) == rows(whole, query) != []
+
+
+def unfinished_rows(path: Path) -> int:
+    """Number of unfinished answers in a copy of a file that another process writes."""
+    with tempfile.TemporaryDirectory() as folder, suppress(OSError, duckdb.Error):
+        copy = Path(folder) / "copy.duckdb"
+        shutil.copy(path, copy)
+        shutil.copy(f"{path}.wal", f"{copy}.wal")
+        with duckdb.connect(str(copy)) as connection:
+            ((count,),) = connection.execute(
+                "SELECT count(*) FROM generations WHERE error_type = 'UnfinishedAnswer'"
+            ).fetchall()
+            return int(count)
+    return 0

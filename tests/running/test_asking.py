@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lbx.backends.scripted import EOS
 from lbx.base.bundle_folder import Bundle
+from lbx.base.marks import QUESTION_CHANGED, UNFINISHED
 from lbx.base.records import Prompt, Request, Sample, SampleKey, Truncation
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
@@ -44,7 +45,7 @@ CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor 
 
 def ask(work: Work, benchmark: Benchmark, sample: Sample) -> GenerationRow:
     work = dataclasses.replace(work, benchmarks={sample.benchmark: benchmark})
-    ((_, row),) = answer_job([work], [PendingSample(0, sample, 0, (0,))])
+    *_, (_, row) = answer_job([work], [PendingSample(0, sample, 0, (0,))])
     return row
 
 
@@ -107,6 +108,27 @@ def test_two_steps_are_added_up(tmp_path: Path) -> None:
         ((kept, ids),) = store.query("SELECT steps, output_ids FROM generations").rows
         assert json.loads(kept) == row.steps
         assert tuple(ids) == row.output_ids
+
+
+def test_a_finished_step_is_not_asked_again(tmp_path: Path) -> None:
+    work, sample, _ = one(tmp_path, v2_row(1), {"*": "It is (B), I think."}, RunSettings(cot=True))
+    work = dataclasses.replace(work, benchmarks={sample.benchmark: V2})
+    (_, begun), (_, whole) = answer_job([work], [PendingSample(0, sample, 0, (0,))])
+    assert (begun.error_type, begun.output, len(begun.steps or ())) == (UNFINISHED, None, 1)
+    with Store(tmp_path / "results.duckdb") as store:
+        store.begin_run(run_row())
+        store.write(generations=[begun])
+        finished = store.read_finished_steps(begun.run_id)
+        assert store.begin_run(run_row()) == set()
+        store.write(generations=[dataclasses.replace(whole, error="changed", error_type=QUESTION_CHANGED)])
+        assert store.read_finished_steps(begun.run_id) == {}, "asked anew"
+    ((key, steps),) = finished.items()
+    ((_, continued),) = answer_job([work], [PendingSample(0, sample, 0, (0,), {0: steps})])
+    without_time = {"created_at": whole.created_at, "decode_s": whole.decode_s, "prefill_s": whole.prefill_s}
+    assert key == sample.key and dataclasses.replace(continued, **without_time) == whole
+    steps[0]["prompt_sha256"] = "another"
+    rows = [row for _, row in answer_job([work], [PendingSample(0, sample, 0, (0,), {0: steps})])]
+    assert [row.error_type for row in rows] == [UNFINISHED, None] and rows[1].output == whole.output
 
 
 def test_a_first_step_at_its_limit_marks_the_row(tmp_path: Path) -> None:

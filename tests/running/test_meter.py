@@ -56,6 +56,17 @@ def test_a_run_that_goes_as_estimated(clock: Clock) -> None:
     assert (meter.prompt_tokens, meter.computed_tokens) == (4_500, 3_000)
 
 
+def test_planned_prompts_of_an_answer_are_progress(clock: Clock) -> None:
+    three = dataclasses.replace(TASKS[0], prompts=30)
+    meter = ProgressTracker(Forecast([[three]], FIT, None, 0.0), 10, clock)
+    steps = [{"prompt_tokens": 100}, {"prompt_tokens": 300}]
+    for _ in range(5):
+        meter.count_sample(row(prompt_tokens=900, steps=steps))
+    assert (meter.prompt_tokens, meter.fraction) == (4_500, 0.5)
+    meter.count_sample(row(prompt_tokens=None, steps=[{"prompt_tokens": None}] * 2))
+    assert meter.prompt_tokens == 4_500, "a server that counts nothing"
+
+
 def test_a_second_prompt_is_no_progress(clock: Clock) -> None:
     """A plan counts a question's first prompt: what the second takes may hang on the first one's answer."""
     meter = ProgressTracker(forecast(), 20, clock)

@@ -266,3 +266,10 @@ def test_how_much_of_the_variance_more_answers_would_take_away(of_samples: float
     within, whole = np.mean(parts, axis=0)
     assert within == pytest.approx(of_answers**2 / answers / samples, rel=0.05)
     assert whole == pytest.approx((of_samples**2 + of_answers**2 / answers) / samples, rel=0.05)
+
+
+def test_a_score_above_1_unbounds_the_interval() -> None:
+    """An F1 may exceed 1 (HELMET's judges): an interval that ends at 1 would be too short."""
+    values = [1.6, 0.2, 1.4, 0.6]
+    found, mean, se = interval(estimate(values)), np.mean(values), np.std(values, ddof=1) / 2
+    assert found.method == "t" and found.high == pytest.approx(mean + t_quantile(0.975, 3) * se) and found.high > 1

@@ -251,8 +251,8 @@ class Benchmark(ABC):
         """Return the family with samples for a model, which is ``self`` unless samples depend on the model.
 
         In a family that overrides this method, ``samples`` raises ``no_model_error`` until it is called. The result is
-        pickled for worker processes, which only call ``prompt``, ``next_step`` and ``evidence``, so its state must
-        contain neither caches nor the loaded tokenizer.
+        pickled for worker processes, which only call ``prompt``, ``later_prompts``, ``next_step`` and ``evidence``, so
+        its state must contain neither caches nor the loaded tokenizer.
 
         Args:
             mode: options of the run. With ``both_kinds``, two runs share the samples, so ``thinking`` is then False.
@@ -290,6 +290,10 @@ class Benchmark(ABC):
         Args:
             chunks: the retrieved chunks in document order, or () without ``mode.rag``.
         """
+
+    def later_prompts(self, bundle: Bundle, sample: Sample, mode: Mode) -> Sequence[Prompt]:
+        """Prompts of later steps that no output changes, for plans. ``next_step`` returns the same prompts."""
+        return ()
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
         """Prompt of the next step, given the outputs of earlier steps, or the final answer, which lbx stores."""

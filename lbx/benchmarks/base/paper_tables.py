@@ -94,6 +94,27 @@ IntervalValues = tuple[float | None, float | None, str | None, str | None]
 """Low and high end of a number's interval, its method, and the name of its clusters."""
 
 
+class TaskRating(NamedTuple):
+    """Mean rating of a run's answers to a task by a judge, with the rubric of the benchmark's authors.
+
+    Attributes:
+        judge: the judge's run.
+        score: mean rating as a part of the scale.
+        n_answers: number of the run's answers to the task.
+        n_questions, n_rounds: number of answers that the judge was asked about, and of times that the judge was asked.
+        n_failed, n_none: number of times without a reply, and without a rating in the reply.
+    """
+
+    judge: str
+    task: str
+    score: float
+    n_answers: int
+    n_questions: int
+    n_rounds: int
+    n_failed: int
+    n_none: int
+
+
 @dataclass(frozen=True, slots=True)
 class BoardEntry:
     """Run, or published model (``run_id`` None), as an entry of a leaderboard.
@@ -111,6 +132,8 @@ class BoardEntry:
         cluster_by: noun for the intervals' clusters, "sample" if samples are the clusters of any score.
         note: problem for comparisons: samples without an answer, or a published row that contradicts itself.
         remark: other problem of the numbers: answers with reasoning that never closed.
+        ratings: judges' ratings of the run's answers.
+        judged_note: ``note`` in the rows that include ratings.
     """
 
     model: str
@@ -127,6 +150,8 @@ class BoardEntry:
     cluster_by: str | None = None
     note: str | None = None
     remark: str | None = None
+    ratings: Sequence[TaskRating] = ()
+    judged_note: str | None = None
 
     def fact(self, name: str) -> str | None:
         """Fact such as "params" about a model, from a published model's row or from a run's ``--metadata``."""
@@ -176,12 +201,14 @@ class BoardPart:
         reasoning_numbers: numbers of the run that was asked to reason, in tables that pair it with the plain run.
         texts: columns with one value for the group: {"language": "English"}.
         curve: name of the curve in ``ScoringRules.curves`` that gives the numbers, or "" for stored numbers.
+        has_ratings: whether the numbers include ratings of a judge, which ``BoardEntry.judged_note`` names.
     """
 
     numbers: Mapping[str, NumberKey]
     reasoning_numbers: Mapping[str, NumberKey] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     curve: str = ""
+    has_ratings: bool = False
 
 
 @dataclass(frozen=True, slots=True)

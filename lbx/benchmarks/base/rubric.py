@@ -208,10 +208,11 @@ def _rating(subject: JudgedAnswer, text: str) -> list[Score]:
         return []
     if is_formula(pattern):
         rating = rate(pattern, text)
-        # The F1 of a judge who finds more points than there are is above the scale, and counts officially.
         if rating is None or not low < high:
             return []
-        return [Score(RATED, min(1.0, (rating - low) / (high - low)), repr(float(rating)))]
+        # The F1 of a judge who finds more points than there are is above the scale, so that the score is above 1: the
+        # authors average it as it is.
+        return [Score(RATED, (rating - low) / (high - low), repr(float(rating)))]
     before, mark, after = pattern.partition(NUMBER)
     if not mark or not -_MAX_SCALE <= low < high <= _MAX_SCALE:
         return []

@@ -34,7 +34,7 @@ from lbx.benchmarks.helmet.draws import DrawnRow
 from lbx.benchmarks.helmet.files import count_rows, draw_rows
 from lbx.benchmarks.helmet.judge import RUBRICS
 from lbx.benchmarks.helmet.predictions import HelmetFormat, write_averages
-from lbx.benchmarks.helmet.tables import BOARDS, PAPER, PUBLISHED
+from lbx.benchmarks.helmet.tables import BOARDS, DIGITS, PAPER, PUBLISHED
 from lbx.benchmarks.helmet.tasks import (
     CATEGORIES,
     DATA,
@@ -56,8 +56,6 @@ from lbx.benchmarks.metrics.loose_match import is_loose_match, matched_choice, n
 from lbx.benchmarks.metrics.ruler import string_match_all
 from lbx.options.asking import PLAIN, Mode
 
-_DIGITS = 10
-"""Digits of official numbers. The authors' script prints all."""
 _ANSWER_LABELS = {"json_kv": "corresponding value:", "icl": "label:", "multi_lexsum": "Summary:"}
 """{kind: text before the extracted answer}, for kinds with another text than "Answer:"."""
 
@@ -148,11 +146,11 @@ class Helmet(Benchmark):
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Average each metric, in percent."""
-        return [number for metric in dataset_of(task).metrics for number in task_score(metric, rows, metric, _DIGITS)]
+        return [number for metric in dataset_of(task).metrics for number in task_score(metric, rows, metric, DIGITS)]
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
         metric = dataset_of(task).metrics[0]
-        return next(iter(task_score(metric, rows, metric, _DIGITS)), None)
+        return next(iter(task_score(metric, rows, metric, DIGITS)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Average the datasets of each category, and the categories, at each length."""
@@ -163,11 +161,11 @@ class Helmet(Benchmark):
         }
         averages = {label: average_categories(numbers, label) for label in LENGTHS}
         means = {label: mean for label in LENGTHS if (mean := average_lengths(averages[label]))}
-        groups = [mean.to_group_number("length", label, digits=_DIGITS) for label, mean in means.items()]
+        groups = [mean.to_group_number("length", label, digits=DIGITS) for label, mean in means.items()]
         for category in () if averages_only else CATEGORIES:
             for label in LENGTHS:
                 if average := averages[label].get(category):
-                    groups.append(average.to_group_number(category, label, digits=_DIGITS))
+                    groups.append(average.to_group_number(category, label, digits=DIGITS))
         overall = Average.of(list(means.values()), complete=False)
         return [*([overall.to_group_number("overall", "all")] if overall else []), *groups]
 

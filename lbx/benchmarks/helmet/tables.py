@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from lbx.base.columns import Column, number_column
-from lbx.base.number import OVERALL, NumberKey, group_number
+from lbx.base.number import OVERALL, NumberKey, group_number, task_number
+from lbx.base.units import format_count
 from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
@@ -16,8 +18,9 @@ from lbx.benchmarks.base.paper_tables import (
     Paper,
     PublishedScoreFormat,
     TableCell,
+    TaskRating,
 )
-from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, split_task
+from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, LONG_QA, SUMM, TASKS, dataset_of, split_task
 
 AVERAGE = "average"
 _OVERALL = group_number(OVERALL, metric=AVERAGE)
@@ -25,6 +28,16 @@ _LENGTH_MEANS = {label: group_number("length", label, metric=AVERAGE) for label 
 _CATEGORY_MEANS = {
     category: {label: group_number(category, label, metric=AVERAGE) for label in LENGTHS} for category in CATEGORIES
 }
+_JUDGED = "{} (judge)"
+"""Name of a category, or of the average, with a judge's ratings. Files store no such numbers."""
+_JUDGED_MEANS = {
+    category: {label: group_number(_JUDGED.format(category), label, metric=AVERAGE) for label in LENGTHS}
+    for category in (LONG_QA, SUMM)
+}
+_JUDGED_LENGTH_MEANS = {label: group_number(_JUDGED.format("length"), label, metric=AVERAGE) for label in LENGTHS}
+PUBLISHED_JUDGE = "gpt-4o-2024-05-13"
+DIGITS = 10
+"""Digits of official numbers. The authors' script prints all."""
 
 
 def _table_cell(key: NumberKey) -> TableCell | None:
@@ -50,15 +63,23 @@ PUBLISHED = PublishedScoreFormat(
 """Checks of published scores. Columns of lbx/benchmarks/published/helmet.csv are lines of the report ``paper``."""
 
 
-def missing_parts(entry: BoardEntry) -> list[str]:
-    """Datasets and metrics that the averages of a run lack, at the lengths of the run."""
+def missing_parts(entry: BoardEntry, rated_tasks: Collection[str] = ()) -> list[str]:
+    """Datasets and metrics that the averages of a run lack, at the lengths of the run.
+
+    Args:
+        rated_tasks: tasks whose ratings by a judge are part of the averages.
+    """
     answered = {split_task(key.task) for key in entry.numbers if key.kind == "task" and not key.metric}
-    labels = {label for _, label in answered}
+    labels = [label for label in LENGTHS if any(label == other for _, other in answered)]
     missing = []
     for name, dataset in DATASETS.items():
         if dataset.judge_metric:
-            missing.append(f"{name} (needs the judge)")
-        elif absent := [label for label in LENGTHS if label in labels and (name, label) not in answered]:
+            unrated = [label for label in labels if f"{name}_{label}" not in rated_tasks]
+            if len(unrated) == len(labels):
+                missing.append(f"{name} (needs the judge)")
+            elif unrated:
+                missing.append(f"{name} ({', '.join(unrated)}: needs the judge)")
+        elif absent := [label for label in labels if (name, label) not in answered]:
             missing.append(f"{name} ({', '.join(absent)})" if len(absent) < len(labels) else name)
         elif dataset.model_metrics:
             missing.append(f"{name} {' and '.join(dataset.model_metrics)} (need a model that is not here)")
@@ -66,16 +87,86 @@ def missing_parts(entry: BoardEntry) -> list[str]:
 
 
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
-    """Name what a run's averages lack. Published averages are complete."""
+    """Name what a run's averages lack, and add averages with a judge's ratings. Published averages are complete."""
     if entry.run_id is None:
         return entry
     notes, window = [entry.note] if entry.note else [], entry.attributes.get("context_window")
     cut = {split_task(key.task)[1] for key in entry.unofficial if key.kind == "task"}
     if labels := [label for label in LENGTHS if label in cut and isinstance(window, int) and window < LENGTHS[label]]:
         notes.append(f"{', '.join(labels)} prompts cut to the window of {window:,} tokens")
+    rated_tasks, faults = _choose_ratings(entry.ratings)
+    notes += faults
+    judged_notes = [*notes, *_name_judges(rated_tasks.values())]
+    if missing := missing_parts(entry, rated_tasks):
+        judged_notes.append(f"averages without {', '.join(missing)}")
     if missing := missing_parts(entry):
         notes.append(f"averages without {', '.join(missing)}")
-    return replace(entry, note="; ".join(notes) or None)
+    if rated_tasks:
+        notes.append('with ratings: the rows "(judge)"')
+    judged = _judged_means(entry, rated_tasks)
+    return replace(
+        entry,
+        numbers={**entry.numbers, **judged},
+        unofficial=entry.unofficial | judged.keys(),
+        note="; ".join(notes) or None,
+        judged_note="; ".join(judged_notes),
+    )
+
+
+def _choose_ratings(ratings: Iterable[TaskRating]) -> tuple[dict[str, TaskRating], list[str]]:
+    """Return the ratings of tasks of which one judge rated every answer once, and notes on the other tasks."""
+    by_task: dict[str, list[TaskRating]] = {}
+    for rating in ratings:
+        by_task.setdefault(rating.task, []).append(rating)
+    chosen, faults = {}, []
+    for task in filter(by_task.__contains__, TASKS):
+        first, *others = by_task[task]
+        replies = first.n_rounds - first.n_failed
+        if others:
+            judges = ", ".join(rating.judge for rating in by_task[task])
+            faults.append(f"{task} rated by several judges ({judges}), of which none is chosen")
+        elif first.n_rounds > first.n_questions:
+            faults.append(f"{task} rated more than once by {first.judge}")
+        elif replies < first.n_answers:
+            faults.append(f"{task} rated in part by {first.judge} ({replies:,} of {first.n_answers:,} answers)")
+        else:
+            chosen[task] = first
+    return chosen, faults
+
+
+def _name_judges(ratings: Iterable[TaskRating]) -> list[str]:
+    names: dict[str, dict[str, int]] = {}
+    for rating in ratings:
+        left_out = names.setdefault(rating.judge, {})
+        name = split_task(rating.task)[0]
+        left_out[name] = left_out.get(name, 0) + rating.n_none
+    sentences = []
+    for judge, left_out in names.items():
+        sentence = f"{', '.join(left_out)} rated by {judge} (published: {PUBLISHED_JUDGE})"
+        if count := sum(left_out.values()):
+            sentence += f", {format_count(count, 'answer')} without a rating left out"
+        sentences.append(sentence)
+    return sentences
+
+
+def _judged_means(entry: BoardEntry, rated_tasks: Mapping[str, TaskRating]) -> dict[NumberKey, float]:
+    """Averages by category and over the categories, with the ratings of tasks, at each length with ratings."""
+    means: dict[NumberKey, float] = {}
+    for label in LENGTHS:
+        found = {category: entry.numbers.get(keys[label]) for category, keys in _CATEGORY_MEANS.items()}
+        for category, keys in _JUDGED_MEANS.items():
+            tasks = [f"{name}_{label}" for name, dataset in DATASETS.items() if dataset.category == category]
+            if not any(task in rated_tasks for task in tasks):
+                continue
+            parts = [
+                100 * rated_tasks[task].score if task in rated_tasks else entry.numbers[task_number(task)]
+                for task in tasks
+                if task in rated_tasks or (not dataset_of(task).judge_metric and task_number(task) in entry.numbers)
+            ]
+            found[category] = means[keys[label]] = round(sum(parts) / len(parts), DIGITS)
+            values = [value for value in found.values() if value is not None]
+            means[_JUDGED_LENGTH_MEANS[label]] = round(sum(values) / len(values), DIGITS)
+    return means
 
 
 BOARDS = Boards(
@@ -86,6 +177,10 @@ BOARDS = Boards(
             [
                 BoardPart(dict(keys), texts={"category": category})
                 for category, keys in {AVERAGE: _LENGTH_MEANS, **_CATEGORY_MEANS}.items()
+            ]
+            + [
+                BoardPart(dict(keys), texts={"category": _JUDGED.format(category)}, has_ratings=True)
+                for category, keys in {AVERAGE: _JUDGED_LENGTH_MEANS, **_JUDGED_MEANS}.items()
             ],
             leading_columns=(Column("category", "category"),),
             order_number=_OVERALL,
@@ -98,8 +193,9 @@ BOARDS = Boards(
                 )
             ],
             small_charts=True,
-            note="The judge GPT-4o and an NLI model scored published models (*). LongQA, Summ, Cite and the average of "
-            "a run lack these scores.",
+            note=f"The judge {PUBLISHED_JUDGE} and an NLI model scored published models (*). LongQA, Summ, Cite and "
+            'the average of a run lack these scores. The rows "(judge)" have ratings by the judge in the note, and are '
+            "not official.",
         )
     },
     complete_entry=_complete_entry,

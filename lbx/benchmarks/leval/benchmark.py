@@ -128,12 +128,17 @@ class LEval(Benchmark):
         config, script = (_official_file(bundle, file_name) for file_name in (CONFIG, SCRIPT))
         return official_prompt(config, script, sample, mode.context_window)
 
+    def later_prompts(self, bundle: Bundle, sample: Sample, mode: Mode) -> Sequence[Prompt]:
+        """Prompt of sci_fi's second question, about the real world."""
+        is_of_two = KINDS[sample.task] == "statements"
+        return [second_prompt(_official_file(bundle, SCRIPT), sample)] if is_of_two else ()
+
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
-        """Prompt of sci_fi's second question, about the real world, then both answers as the script joins them."""
+        """Prompt of sci_fi's second question, then both answers as the script joins them."""
         if KINDS[sample.task] != "statements":
             return outputs[-1]
         if len(outputs) == 1:
-            return second_prompt(_official_file(bundle, SCRIPT), sample)
+            return self.later_prompts(bundle, sample, mode)[0]
         loyal, fact = (output.strip() for output in outputs)
         return f"{loyal} [fact: {fact}]"
 

@@ -34,6 +34,7 @@ from lbx.benchmarks.base.paper_tables import (
     LineChart,
     ModelDotChart,
     RadarChart,
+    TaskRating,
     file_names,
 )
 from lbx.benchmarks.registry import BENCHMARKS, unit_of
@@ -64,6 +65,14 @@ _ANSWERING_RUNS = f"""
     ORDER BY r.model, r.backend, r.run_id
 """  # noqa: S608 (our own names)
 _NUMBERS = f"SELECT * FROM ({NUMBERS_OF_TASKS_AND_GROUPS}) WHERE benchmark = ? ORDER BY part, place, position"  # noqa: S608
+_RATINGS = """
+    SELECT run_id, rubric, judge_id, task, score, n_answers, n_questions, n_rounds, n_failed, n_errors - n_failed
+    FROM judge_results JOIN (
+        SELECT run_id, benchmark, task, count(*) AS n_answers FROM generations WHERE error IS NULL GROUP BY ALL
+    ) USING (run_id, benchmark, task)
+    WHERE benchmark = ? AND kind = 'score' AND questions = 'all' AND score IS NOT NULL
+    ORDER BY run_id, task, judge_id
+"""
 _CLOSED = """
     SELECT run_id, count(*) FILTER (WHERE reasoning_closed IS DISTINCT FROM false), count(*)
     FROM generations WHERE benchmark = ? AND error IS NULL GROUP BY ALL
@@ -108,8 +117,17 @@ def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
         closed_shares = {
             run_id: _coverage_text(*counts) for run_id, *counts in store.query(_CLOSED, [benchmark]).rows if runs
         }
+        ratings: dict[str, list[TaskRating]] = {}
+        tasks_of_rubric = BENCHMARKS[benchmark].rubrics.tasks if runs else {}
+        for run_id, rubric, *rating in store.query(_RATINGS, [benchmark]).rows if tasks_of_rubric else ():
+            if (task_rating := TaskRating(*rating)).task in tasks_of_rubric.get(rubric, ()):
+                ratings.setdefault(run_id, []).append(task_rating)
         cached_entries[benchmark] = [
-            _run_entry(run, benchmark, numbers.get(run["run_id"], []), sample_counts, closed_shares) for run in runs
+            replace(
+                _run_entry(run, benchmark, numbers.get(run["run_id"], []), sample_counts, closed_shares),
+                ratings=ratings.get(run["run_id"], ()),
+            )
+            for run in runs
         ]
     return cached_entries[benchmark]
 
@@ -366,7 +384,7 @@ def _join_texts(texts: Iterable[str | None]) -> str | None:
 
 
 def _hindrance(part: BoardPart, entry: BoardEntry) -> str | None:
-    return entry.note or (
+    return (entry.judged_note if part.has_ratings else entry.note) or (
         "not all tasks" if entry.unofficial & {*part.numbers.values(), *part.reasoning_numbers.values()} else None
     )
 

@@ -7,6 +7,7 @@ survive a kill after ``write`` has returned.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +19,7 @@ import duckdb
 
 from lbx.base.database import RESULTS, attach, database_files
 from lbx.base.errors import StoreError, files_read
-from lbx.base.marks import BLANK, QUESTION_CHANGED, QUESTION_REMOVED
+from lbx.base.marks import BLANK, OUTDATED, QUESTION_CHANGED, QUESTION_REMOVED, UNFINISHED
 from lbx.base.number import Number
 from lbx.base.phases import phases
 from lbx.base.processes import defer_signals
@@ -34,7 +35,7 @@ from lbx.results.rows import GenerationRow, RoundRow, RunRow, SampleRow, ScoreRo
 
 T = TypeVar("T")
 
-_CHANGED = f"error_type = '{QUESTION_CHANGED}'"
+_TO_ASK = f"error_type IN ('{QUESTION_CHANGED}', '{UNFINISHED}')"
 _FAILED = "error IS NOT NULL"
 # For a question asked in steps, one blank answer suffices: the answers may be joined with words between.
 _EMPTY = f"""error IS NULL AND len(list_filter(
@@ -162,7 +163,8 @@ class Store:
             failed, empty: whether to repeat questions whose answers failed, or are only white space.
 
         Returns:
-            Keys of finished answers (including failures, but not answers to changed questions), which the caller skips.
+            Keys of finished answers (including failures, but not answers to changed questions), which the caller
+            skips.
 
         Raises:
             StoreError: a run of this name exists with other settings, or was scored with another metric version, or
@@ -202,13 +204,22 @@ class Store:
                 connection.execute(
                     f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(encoded))})", encoded
                 )
-        again = [f"({rule})" for rule, applies in ((_CHANGED, True), (_FAILED, failed), (_EMPTY, empty)) if applies]
+        again = [f"({rule})" for rule, applies in ((_TO_ASK, True), (_FAILED, failed), (_EMPTY, empty)) if applies]
         done = self.query(
             "SELECT benchmark, task, sample_id, iteration FROM generations "
             f"WHERE run_id = ? AND NOT coalesce({' OR '.join(again)}, false)",
             [run.run_id],
         )
         return {SampleKey(*row) for row in done.rows}
+
+    def read_finished_steps(self, run_id: str) -> dict[SampleKey, list[dict[str, Any]]]:
+        """Finished steps of a run's failed and unfinished answers to current questions (``GenerationRow.steps``)."""
+        found = self.query(
+            "SELECT benchmark, task, sample_id, iteration, steps FROM generations "
+            f"WHERE run_id = ? AND error IS NOT NULL AND steps IS NOT NULL AND NOT {OUTDATED.format(g='generations')}",
+            [run_id],
+        )
+        return {SampleKey(*key): json.loads(steps) for *key, steps in found.rows}
 
     def _possibly_completed_tasks(self, run_id: str) -> set[tuple[str, str]]:
         """Find this run's tasks in which other runs' numbers were computed while documents were unknown."""

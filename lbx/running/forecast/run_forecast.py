@@ -256,6 +256,10 @@ def make_forecast(
     capacity = decode_capacity_of(work.backend, batching=batching) if computing else None
     follow_limit = capacity.follow_limit if capacity else NO_LIMIT
     plan = make_plan(works, finished_keys, JobSize.for_workers(workers, total), progress, follow_limit=follow_limit)
+    if session_costs:  # answers of sessions in several steps, and the plan's in prompts
+        prompts = {task.task: task.prompts_per_answer for task in plan.tasks}
+        lengths = {task: tokens / prompts.get(task, 1) for task, tokens in session_costs.answers.items()}
+        session_costs = replace(session_costs, answers=lengths)
     costs = session_costs
     if measure and not (session_costs and session_costs.covers(plan.total)):
         measured = calibrate(work.backend, plan, batching=batching, least_s=least_s, on_progress=measuring)
@@ -288,7 +292,7 @@ def summary_lines(forecast: Forecast) -> list[str]:
         return ["All prompts already have answers."]
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [
-        f"{format_count(total.samples, 'prompt')}, {total.prompt_tokens:,} {forecast.counted_in} in all, "
+        f"{format_count(total.prompts, 'prompt')}, {total.prompt_tokens:,} {forecast.counted_in} in all, "
         f"{total.distinct_tokens:,} of them distinct ({total.shared_factor:.1f} times shared); "
         f"{', '.join(spoilt) or 'none truncated'}"
     ]

@@ -24,7 +24,7 @@ from lbx.running.jobs import JobSize, PendingSample, Work, make_jobs
 
 IntArray = NDArray[np.int64]
 
-_COUNTED = ("samples", "prompt_tokens", "distinct_tokens", "new_tokens", "truncated", "refused", "longest")
+_COUNTED = ("samples", "prompts", "prompt_tokens", "distinct_tokens", "new_tokens", "truncated", "refused", "longest")
 _TRIALS = 2
 _TRIAL_TOKENS = 16_384
 """Maximum number of tokens of a prompt that is kept for a calibration."""
@@ -35,24 +35,30 @@ class TaskPlan:
     """Token counts of a task's prompts, by the model's tokenizer.
 
     Attributes:
-        samples: number of prompts to ask, including all iterations, without refused prompts.
+        samples: number of answers to ask for, including all iterations, without refused ones.
+        prompts: number of prompts for these answers. Of an answer in several steps, those count that no output changes.
         prompt_tokens: sum over all prompts, without sharing.
         distinct_tokens: tokens of the prompts' prefix tree, the minimum that must be computed. Tokens that tasks share
             count for the task whose prompt comes first in the tree's order.
         new_tokens: maximum number of generated tokens.
-        truncated: number of prompts that are truncated.
-        refused: number of prompts that do not fit and may not be truncated.
+        truncated: number of answers with a truncated prompt.
+        refused: number of answers with a prompt that does not fit and may not be truncated.
         longest: tokens of the longest prompt after truncation.
     """
 
     task: str
     samples: int = 0
+    prompts: int = 0
     prompt_tokens: int = 0
     distinct_tokens: int = 0
     new_tokens: int = 0
     truncated: int = 0
     refused: int = 0
     longest: int = 0
+
+    @property
+    def prompts_per_answer(self) -> int:
+        return max(1, self.prompts // self.samples) if self.samples else 1
 
     @property
     def shared_factor(self) -> float:
@@ -167,27 +173,28 @@ class PromptCounter:
         self._trials: list[list[Request]] = [[] for _ in self._index]
 
     def add(self, item: PendingSample) -> None:
-        """Count the prompt of a sample, once for each iteration."""
+        """Count the prompts of a sample, once for each iteration."""
         work, sample, times = self._works[item.run], item.sample, len(item.iterations)
         index = self._index[sample.benchmark, sample.task]
         count = self._counts[item.run][index]
-        prompt = work.prompt(sample)
         try:
-            request = work.request(sample.key, prompt)
+            requests = [work.request(sample.key, prompt) for prompt in work.planned_prompts(sample)]
         except PromptError:
             count["refused"] += times
             return
-        length, most = len(request.token_ids), request.max_new_tokens + request.thinking_tokens
         count["samples"] += times
-        count["prompt_tokens"] += length * times
-        count["new_tokens"] += most * times
-        count["truncated"] += request.truncated * times
-        count["longest"] = max(count["longest"], length)
-        if length:
-            self._prompts += [_CountedPrompt(pack_tokens(request.token_ids), item.run, index, most)] * times
-        if 0 < length <= _TRIAL_TOKENS:
-            best = [*self._trials[index], request]
-            self._trials[index] = sorted(best, key=lambda candidate: len(candidate.token_ids))[:_TRIALS]
+        count["truncated"] += any(request.truncated for request in requests) * times
+        for request in requests:
+            length, most = len(request.token_ids), request.max_new_tokens + request.thinking_tokens
+            count["prompts"] += times
+            count["prompt_tokens"] += length * times
+            count["new_tokens"] += most * times
+            count["longest"] = max(count["longest"], length)
+            if length:
+                self._prompts += [_CountedPrompt(pack_tokens(request.token_ids), item.run, index, most)] * times
+            if 0 < length <= _TRIAL_TOKENS:
+                best = [*self._trials[index], request]
+                self._trials[index] = sorted(best, key=lambda candidate: len(candidate.token_ids))[:_TRIALS]
 
     def end_job(self) -> None:
         """Plan the shared prefixes of the current job, then discard its prompts."""

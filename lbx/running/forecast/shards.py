@@ -141,14 +141,17 @@ def _count_characters(
     rows: list[tuple[int, int, int, int]] = []
     for item in items:
         questions, sample = run_questions[item.run], item.sample
-        prompt = questions.benchmarks[sample.benchmark].prompt(questions.bundle, sample, questions.settings.mode(0), ())
+        benchmark, mode = questions.benchmarks[sample.benchmark], questions.settings.mode(0)
+        first = benchmark.prompt(questions.bundle, sample, mode, ())
         per_token = _CHARACTERS_A_TOKEN.get(sample.language, 4.0)
-        length = max(1, round(len(prompt.text) / per_token))
-        shared = round(len(prompt.before + prompt.document) / per_token) if rows else 0
-        most = (questions.settings.max_new_tokens or prompt.max_new_tokens) + (questions.settings.thinking_tokens or 0)
         task = index[sample.benchmark, sample.task]
-        rows.append((task, length, min(shared, length), most))
-        rows += [(task, length, length, most)] * (len(item.iterations) - 1)
+        for prompt in (first, *benchmark.later_prompts(questions.bundle, sample, mode)):
+            length = max(1, round(len(prompt.text) / per_token))
+            shared = round(len(prompt.before + prompt.document) / per_token) if rows else 0
+            budget = questions.settings.max_new_tokens or prompt.max_new_tokens
+            most = budget + (questions.settings.thinking_tokens or 0)
+            rows.append((task, length, min(shared, length), most))
+            rows += [(task, length, length, most)] * (len(item.iterations) - 1)
     columns = np.array(rows, np.int64).reshape(-1, 4).T
     return PrefixOrder(*columns)
 

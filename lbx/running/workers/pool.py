@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.marks import UNFINISHED
 from lbx.base.processes import DEVNULL, POLL_INTERVAL_S, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
 from lbx.base.resources import CPU_COUNT, bound_cpus, usable_cpu_count, visible_gpus
@@ -378,9 +379,13 @@ class WorkerPool:
             case PromptStarted(index=index, iteration=iteration):
                 worker.current_prompt = (index, iteration)
             case AnswerReady(index=index, row=row):
-                worker.remaining[index].discard(row.iteration)
+                item = (worker.job or ())[index]
+                if row.error_type == UNFINISHED:
+                    item.finished_steps[row.iteration] = row.steps or ()
+                else:
+                    worker.remaining[index].discard(row.iteration)
                 self._deaths = 0
-                yield (worker.job or ())[index], row
+                yield item, row
             case JobDone():
                 worker.job = None
             case WorkerFailed(error=error):

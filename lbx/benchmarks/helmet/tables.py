@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from lbx.base.columns import Column, number_column
@@ -17,7 +18,8 @@ from lbx.benchmarks.base.paper_tables import (
     PublishedScoreFormat,
     TableCell,
 )
-from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, split_task
+from lbx.benchmarks.base.predictions import UNOFFICIAL_TASKS
+from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, prompt_limit, split_task
 
 AVERAGE = "average"
 _OVERALL = group_number(OVERALL, metric=AVERAGE)
@@ -65,14 +67,30 @@ def missing_parts(entry: BoardEntry) -> list[str]:
     return missing
 
 
+def _limit_notes(entry: BoardEntry) -> Iterator[str]:
+    """Name the limits of prompts that made tasks unofficial: the window, or --max-prompt-tokens in its place."""
+    tasks = {key.task for key in entry.unofficial if key.kind == "task"}
+    window, most = (entry.attributes.get(name) for name in ("context_window", "max_prompt_tokens"))
+    if isinstance(most, int):
+        tasks = {task for task in tasks if most != prompt_limit(task)}
+        limit = f"limited to {most:,} tokens (--max-prompt-tokens)"
+    elif isinstance(window, int):
+        tasks = {task for task in tasks if window < LENGTHS[split_task(task)[1]]}
+        limit = f"cut to the window of {window:,} tokens"
+    else:
+        return
+    labels = {split_task(task)[1] for task in tasks}
+    if labels:
+        yield f"{', '.join(label for label in LENGTHS if label in labels)} prompts {limit}"
+
+
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
     """Name what a run's averages lack. Published averages are complete."""
     if entry.run_id is None:
         return entry
-    notes, window = [entry.note] if entry.note else [], entry.attributes.get("context_window")
-    cut = {split_task(key.task)[1] for key in entry.unofficial if key.kind == "task"}
-    if labels := [label for label in LENGTHS if label in cut and isinstance(window, int) and window < LENGTHS[label]]:
-        notes.append(f"{', '.join(labels)} prompts cut to the window of {window:,} tokens")
+    notes = [*([entry.note] if entry.note else []), *_limit_notes(entry)]
+    if isinstance(others := entry.attributes.get(UNOFFICIAL_TASKS), dict):
+        notes.append(f"files with other settings: {', '.join(f'{task} ({why})' for task, why in others.items())}")
     if missing := missing_parts(entry):
         notes.append(f"averages without {', '.join(missing)}")
     return replace(entry, note="; ".join(notes) or None)

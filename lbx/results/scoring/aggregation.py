@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from lbx.base.number import COMPLETENESS_COLUMNS, INTERVAL_COLUMNS, Number
 from lbx.base.records import ScoredSample
 from lbx.benchmarks.base.aggregates import Average, ScoredRows
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.predictions import UNOFFICIAL_TASKS
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.benchmarks.registry import CustomBenchmark
 from lbx.opinions import aggregation as opinions
@@ -86,7 +88,7 @@ class _ScoreAggregator:
         self._names: dict[str, Any] = {"run_id": run_id, "benchmark": benchmark.name}
         names = [run_id, benchmark.name]
         harness = harnesses_of_runs(store).get(run_id)
-        self._unofficial = harness.unofficial_tasks if harness else self._cut_tasks()
+        self._unofficial = harness.unofficial_tasks if harness else self._cut_tasks() | self._other_tasks()
         sql = "SELECT task, scorable_samples, iterations FROM coverage WHERE run_id = ? AND benchmark = ?"
         coverage = store.query(sql, names).rows
         self._scorable: dict[str, int | None] = {task: samples for task, samples, _ in coverage}
@@ -136,6 +138,13 @@ class _ScoreAggregator:
                 or (most is not None and most > limits[task] + _INEXACT_CUT)
             )
         )
+
+    def _other_tasks(self) -> frozenset[str]:
+        """Tasks of an imported run whose files state other settings than the authors'."""
+        sql = "SELECT settings FROM runs WHERE run_id = ?"
+        rows = self._store.query(sql, [self._names["run_id"]]).rows
+        tasks = json.loads(rows[0][0]).get(UNOFFICIAL_TASKS) if rows else None
+        return frozenset(tasks) if isinstance(tasks, dict) else frozenset()
 
     def _missing_rows(self, task: str, *, failed: int, unasked: int) -> list[ScoredSample]:
         """List failed answers, and iterations that an interrupted run has not asked of samples that it asked before."""

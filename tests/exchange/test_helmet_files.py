@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lbx.base.errors import UsageError
+from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import split_document_rows
 from lbx.benchmarks.helmet.tasks import TASKS, official_name
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS
-from lbx.results import Store
-from lbx.results.scoring.scores import Rescoring, rescore
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.scoring.scores import Rescoring, rescore, score_rows
 from tests.exchange.import_parts import import_predictions
-from tests.golden.helmet_draws import FOLDER, read_lines
+from tests.golden.helmet_draws import FOLDER, SOURCE, read_lines
 
 NAME = "json_kv_v1_test_k105_dep6_in8192_size100_shots2_sampFalsemax100min0t0.0p1.0_chatFalse_42.json"
 ROW = {"question": "k", "answer": "v", "depth": 0.2, "output": "Corresponding value: v"}
@@ -241,3 +244,49 @@ def test_shots_that_no_prompt_has_and_models_without_a_template_are_official() -
 )
 def test_names_state_the_settings_of_a_run(task: str, settings: dict[str, Any], part: str) -> None:
     assert part in name_of(task, **settings)
+
+
+_EVAL_ALCE = """
+import importlib.util, sys, types
+sys.path.insert(0, sys.argv[1])
+if not importlib.util.find_spec("pytrec_eval"):  # only rankings need it
+    sys.modules["pytrec_eval"] = types.ModuleType("pytrec_eval")
+import eval_alce
+for path in sys.argv[2:]:
+    eval_alce.main(["--f", path, "--no_rouge"])
+"""
+
+
+@pytest.mark.skipif(not (FOLDER.is_dir() and SOURCE.is_file()), reason="needs the authors' code in ../shared")
+def test_the_authors_script_reads_exported_answers_with_citations(store: Store, tmp_path: Path) -> None:
+    """eval_alce.py, unmodified, without ROUGE and citations, gives the numbers of lbx."""
+    family, run = BENCHMARKS["helmet"], RunRow("r", "m", "hf", "1", {"helmet": 1}, "", {"chat": False}, {}, "1")
+    store.begin_run(run)
+    for number, record in enumerate(read_lines("scores")):
+        task = f"{re.sub('_[0-9]+$', '', record['dataset'])}_8k"
+        if task not in ("alce_asqa_8k", "alce_qampari_8k"):
+            continue
+        row = record["row"]
+        golds = [pair["short_answers"] for pair in row["qa_pairs"]] if row.get("qa_pairs") else row["answers"]
+        references = tuple(gold for group in golds for gold in group)
+        sample = Sample("helmet", task, f"{number}", "", row["question"], references, meta={"golds": golds})
+        output = record["scored_output"]
+        store.write(
+            samples=[SampleRow(sample, number)],
+            generations=[GenerationRow("r", *sample.key, output=output)],
+            scores=score_rows("r", sample.key, family, family.score(sample, output)),
+        )
+    store.finish_run("r", "done")
+    files = export(store, "helmet", "r", tmp_path / "out").files
+    scores = export(store, "helmet", "r", tmp_path / "scores", results=True).files
+    command = [sys.executable, "-c", _EVAL_ALCE, SOURCE.parent, *files]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    compared = {}
+    for file, score in zip(files, scores, strict=True):
+        official = json.loads(file.with_name(f"{file.name}.score").read_text())
+        assert score.name == f"{file.name}.score"
+        for metric, value in json.loads(score.read_text()).items():
+            assert official[metric] == pytest.approx(value, abs=1e-8)
+            compared[metric] = value
+    assert set(compared) == {"str_em", "qampari_rec_top5"} and all(0 < value < 100 for value in compared.values())

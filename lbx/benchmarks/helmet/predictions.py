@@ -142,7 +142,7 @@ class HelmetFormat(PredictionFormat):
         return ({"chat": False} if chat == {False} else {}) | ({UNOFFICIAL_TASKS: others} if others else {})
 
     def file_name(self, model: str, task: str) -> str:
-        """Path of a file with the settings of the run in its name."""
+        """Path of a file, named after the settings of the run."""
         folder, _, text = model.partition("/")
         settings, dataset = json.loads(text or "{}"), dataset_of(task)
         template = settings.get("backend.chat") or {}

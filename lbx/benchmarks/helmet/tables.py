@@ -68,15 +68,16 @@ def missing_parts(entry: BoardEntry) -> list[str]:
 
 
 def _limit_notes(entry: BoardEntry) -> Iterator[str]:
-    """Name the limits of prompts that made tasks unofficial: the window, or --max-prompt-tokens in its place."""
+    """Name the limits of prompts that made tasks unofficial: --max-prompt-tokens, the window, or a server's."""
     tasks = {key.task for key in entry.unofficial if key.kind == "task"}
     window, most = (entry.attributes.get(name) for name in ("context_window", "max_prompt_tokens"))
     if isinstance(most, int):
         tasks = {task for task in tasks if most != prompt_limit(task)}
         limit = f"limited to {most:,} tokens (--max-prompt-tokens)"
-    elif isinstance(window, int):
-        tasks = {task for task in tasks if window < LENGTHS[split_task(task)[1]]}
-        limit = f"cut to the window of {window:,} tokens"
+    elif isinstance(window, int) and (cut := {task for task in tasks if window < LENGTHS[split_task(task)[1]]}):
+        tasks, limit = cut, f"cut to the window of {window:,} tokens"
+    elif entry.attributes.get("backend.api") == "chat" and entry.attributes.get("backend.tokenizer"):
+        limit = "over the limit cut otherwise than officially, for a server"
     else:
         return
     labels = {split_task(task)[1] for task in tasks}

@@ -87,8 +87,7 @@ _PARTLY_ASKED = """
 def _read_settings(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> dict[str, Any]:
     """Read a run's settings, with ``asked`` for ``PredictionFormat.label``."""
     rows = store.query(_PARTLY_ASKED, [run["run_id"], prediction_format.name]).rows
-    asked = {task: counts for task, *counts in rows}
-    return {**json.loads(run["settings"]), **({"asked": asked} if asked else {})}
+    return {**json.loads(run["settings"]), "asked": {task: counts for task, *counts in rows}}
 
 
 _JUDGED = """

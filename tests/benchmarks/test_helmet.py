@@ -128,9 +128,14 @@ def test_an_empty_answer_is_marked_though_its_beginning_is_scored(tmp_path: Path
     )
     with Store(results, read_only=True) as store:
         outputs = store.query("SELECT DISTINCT output FROM generations ORDER BY ALL").rows
-        marked = store.query("SELECT task, n, empty_answers FROM guards ORDER BY ALL").rows
     assert outputs == [("Answer: ",), ("Corresponding value: ",)]
-    assert marked == [("alce_asqa_8k", 3, 3), ("json_kv_8k", 5, 5)]
+    for kept in ((), ("--keep-answers",)):
+        bare = tmp_path / f"bare{len(kept)}.duckdb"
+        lbx.ok("runs", "extract", results, "--without-texts", *kept, "-o", bare)
+        for path in (results, bare):
+            with Store(path, read_only=True) as store:
+                marked = store.query("SELECT task, n, empty_answers FROM guards ORDER BY ALL").rows
+            assert marked == [("alce_asqa_8k", 3, 3), ("json_kv_8k", 5, 5)]
 
 
 def test_demonstrations_of_a_question_are_the_same_at_every_depth(bundle: Bundle) -> None:
@@ -468,6 +473,15 @@ def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:
     with Store(results, read_only=True) as ours, Store(again, read_only=True) as theirs:
         for query in (numbers, samples):
             assert theirs.query(query).rows == ours.query(query).rows
+    part = ("--limit", "2", "-o", tmp_path / "part.duckdb", "--tasks", "helmet/json_kv_8k,helmet/kilt_nq_8k")
+    lbx.ok("run", "--bundle", bundle, "--model", card, *part)
+    lbx.ok("export", "helmet", tmp_path / "part.duckdb", "-o", tmp_path / "part")
+    names = sorted(path.name for path in (tmp_path / "part/m").iterdir())
+    assert ["_size2_" in names[0], "_size1_" in names[1]] == [True, True], "two depths of a question"
+    lbx.ok("export", "helmet", tmp_path / "part.duckdb", "--results", "-o", tmp_path / "part")
+    assert sorted(path.name for path in (tmp_path / "part/m").glob("*.score")) == [f"{name}.score" for name in names]
+    imported = lbx.ok("import", "helmet", tmp_path / "part/m", "--model-name", "m", "-o", tmp_path / "back.duckdb")
+    assert "size 2 instead of 100" in " ".join(imported.stderr.split())
     shown = lbx.ok("report", results, "board_helmet", "--published", "Llama-3.2-1B-Instruct").stdout
     assert "Llama-3.2-1B-Instruct*" in shown
     for report in ("paper", "task_scores", "leaderboard", "effective_context"):

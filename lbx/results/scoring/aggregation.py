@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -141,10 +140,8 @@ class _ScoreAggregator:
 
     def _other_tasks(self) -> frozenset[str]:
         """Tasks of an imported run whose files state other settings than the authors'."""
-        sql = "SELECT settings FROM runs WHERE run_id = ?"
-        rows = self._store.query(sql, [self._names["run_id"]]).rows
-        tasks = json.loads(rows[0][0]).get(UNOFFICIAL_TASKS) if rows else None
-        return frozenset(tasks) if isinstance(tasks, dict) else frozenset()
+        sql = f"SELECT unnest(json_keys(settings, '$.{UNOFFICIAL_TASKS}')) FROM runs WHERE run_id = ?"
+        return frozenset(task for (task,) in self._store.query(sql, [self._names["run_id"]]).rows)
 
     def _missing_rows(self, task: str, *, failed: int, unasked: int) -> list[ScoredSample]:
         """List failed answers, and iterations that an interrupted run has not asked of samples that it asked before."""

@@ -214,6 +214,7 @@ def _answer_lines(
         yield f"error     {row['error']}"
     for score in answer.scores:
         notes = [str(score[name]) for name in ("error", "partial") if score[name]]
+        notes += ["loose match"] if score["loose"] else []
         taken = f", extracted {score['extracted']!r}" if score["extracted"] else ", no answer extracted"
         extracted = "" if score["extracted"] is None else taken
         yield (

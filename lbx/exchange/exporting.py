@@ -75,6 +75,21 @@ def stored_answers(
         yield AnswerToExport(sample, row["position"], row["iteration"], *answer)
 
 
+_PARTLY_ASKED = """
+    SELECT g.task, count(DISTINCT g.sample_id), count(DISTINCT s.question)
+    FROM generations g JOIN coverage c USING (run_id, benchmark, task)
+    LEFT JOIN samples s USING (benchmark, task, sample_id)
+    WHERE g.run_id = ? AND g.benchmark = ?
+    GROUP BY g.task, c.bundle_samples HAVING count(DISTINCT g.sample_id) < c.bundle_samples ORDER BY g.task
+"""
+
+
+def _read_settings(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a run's settings, with ``asked`` for ``PredictionFormat.label``."""
+    rows = store.query(_PARTLY_ASKED, [run["run_id"], prediction_format.name]).rows
+    return {**json.loads(run["settings"]), "asked": {task: counts for task, *counts in rows}}
+
+
 _JUDGED = """
     SELECT judge, against_run_id, n_wins, n_draws, win_rate FROM judge_results
     WHERE run_id = ? AND benchmark = ? AND rubric = ? AND kind = 'pair' AND questions = 'all' AND task IS NULL
@@ -91,7 +106,7 @@ def scored_run(store: Store, prediction_format: PredictionFormat, run: Mapping[s
     Raises:
         UsageError: no answer is scored.
     """
-    settings, is_own_run = json.loads(run["settings"]), not has_source_rows(run)
+    settings, is_own_run = _read_settings(store, prediction_format, run), not has_source_rows(run)
     if run["backend"] == "endpoint" and settings.get("backend.tokenizer") is None:
         settings["context_window"] = None  # it counts characters: the server's window in tokens is unknown
     label = prediction_format.label(run["model"], settings) if is_own_run else run["model"]
@@ -431,7 +446,7 @@ class StoredFile:
 def _new_files(
     store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]
 ) -> tuple[dict[str, list[str]], dict[str, str], Counter[str]]:
-    settings = json.loads(run["settings"])
+    settings = _read_settings(store, prediction_format, run)
     label = prediction_format.label(run["model"], settings)
     files: dict[str, list[str]] = {}
     companions: dict[str, str] = {}

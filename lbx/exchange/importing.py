@@ -18,7 +18,7 @@ from lbx.base.units import format_count, line_spans
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.base.prediction_lines import read_bytes
-from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
+from lbx.benchmarks.base.predictions import NOT_TEXT, UNOFFICIAL_TASKS, Prediction, PredictionFormat
 from lbx.benchmarks.registry import BENCHMARKS, IMPORT_FORMATS, custom_names, official_judge
 from lbx.engine.reasoning import KNOWN_MARKS, ReasoningMarks, opening_end, split_reasoning
 from lbx.exchange.prediction_files import (
@@ -180,15 +180,16 @@ def write_predictions(store: Store, parsed_predictions: ParsedPredictions) -> Im
     refuse_conflicts(prediction_format, store, prediction_files, bundle=bundle is not None)
     refuse_other_content(store, name, prediction_files.content_sha256)
     refuse_other_samples(store, _sample_rows(parsed_predictions), store.path)
+    run = _run_row(parsed_predictions)
     answers = (_generation(name, prediction_format, prediction) for prediction in sorted_by_line(prediction_files))
-    write_import(store, _run_row(parsed_predictions), _sample_rows(parsed_predictions), answers)
+    write_import(store, run, _sample_rows(parsed_predictions), answers)
     return ImportSummary(
         name,
         prediction_format.name,
         {task: len(predictions) for task, predictions in prediction_files.tasks.items()},
         sum(prediction.error is not None for prediction in prediction_files.rows),
         prediction_files.ignored_names,
-        (*parsed_predictions.notes, *_notes(prediction_format, prediction_files)),
+        (*parsed_predictions.notes, *_setting_notes(run), *_notes(prediction_format, prediction_files)),
         sum(map(is_unmatched, prediction_files.rows)),
     )
 
@@ -202,6 +203,12 @@ def _sample_rows(parsed_predictions: ParsedPredictions) -> Iterator[SampleRow]:
     return (
         row for task, predictions in tasks.items() for row in sample_rows(prediction_format, task, predictions, bundle)
     )
+
+
+def _setting_notes(run: RunRow) -> Iterator[str]:
+    if tasks := run.settings.get(UNOFFICIAL_TASKS):
+        reasons = "; ".join(f"{task}: {reason}" for task, reason in tasks.items())
+        yield f"Files with other settings than the authors' get no official numbers ({reasons})."
 
 
 def _notes(prediction_format: PredictionFormat, prediction_files: PredictionFiles) -> Iterator[str]:

@@ -163,6 +163,7 @@ class Mode(PromptOptions):
             Pro uses its plain question for such models.
         chat_template: whether chat prompts are put into a template, by lbx or by a server. HELMET asks other models
             with the beginning of the answer.
+        server_template: whether a server puts every prompt into its template, bare ones too. HELMET sends it messages.
         counted_in: unit of the context window: "tokens", "characters" without a tokenizer, or "bytes".
     """
 
@@ -171,6 +172,7 @@ class Mode(PromptOptions):
     context_window: int = 0
     reasoning_block: bool = False
     chat_template: bool = True
+    server_template: bool = False
     counted_in: str = "tokens"
 
 

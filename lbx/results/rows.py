@@ -217,6 +217,7 @@ class GenerationRow(TableRow):
         system_prompt: where the prompt contains the system message (``Request.system_place``).
         instructions_sha256: hash of the prompt without its document (``Prompt.instructions_sha256``).
         served_model: the server's name for the model that answered (``Completion.served_model``).
+        output_words: 0 for an empty answer before which the benchmark put the answer's beginning.
         ended_by_stop: see ``Completion``. It is not a column.
     """
 
@@ -252,6 +253,7 @@ class GenerationRow(TableRow):
     system_prompt: str | None = None
     instructions_sha256: str | None = None
     served_model: str | None = None
+    output_words: int | None = None
     ended_by_stop: bool = field(default=False, metadata=NO_COLUMN)
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 

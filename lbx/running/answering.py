@@ -278,6 +278,8 @@ def _answer_row(run_id: str, steps: Sequence[Step], answer: str, evidence_cut: b
         run_id,
         *first.request.key,
         output=answer,
+        # A benchmark may put the beginning of the answer before an empty one, which counts as empty all the same.
+        output_words=0 if answer.strip() and not last.completion.text.strip() else None,
         reasoning=last.completion.reasoning,
         finish_reason="length" if any(completion.finish_reason == "length" for completion in completions) else "stop",
         prompt_tokens=_known_sum(step.prompt_tokens for step in steps),

@@ -209,6 +209,7 @@ def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Bac
             settings.mode(backend.info.context_window),
             reasoning_block=settings.thinks and has_reasoning_block(card, backend),
             chat_template=prompter.has_template,
+            server_template=backend.info.wraps_prompts,
             counted_in=backend.info.counted_in,
         ),
         chunks=run.chunks,

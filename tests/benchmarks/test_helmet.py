@@ -21,6 +21,7 @@ from lbx.engine.model import BackendInfo
 from lbx.options.asking import Mode
 from lbx.results import Store
 from lbx.running.parity import Parity, ParityPrompt, PromptParity, summarise_by_task
+from tests.backends.endpoint_servers import ScriptedServer, closing_all
 from tests.benchmarks.helmet_rows import (
     PROMPT_FILE,
     Row,
@@ -96,7 +97,7 @@ def test_models_without_a_template_begin_with_the_answers_beginning(bundle: Bund
     assert prompt.text == HELMET.prompt(bundle, sample, chat).text
     assert HELMET.next_step(bundle, sample, base, [" A red cat."]) == "Answer: A red cat."
     assert HELMET.next_step(bundle, sample, chat, [" A red cat."]) == " A red cat."
-    assert HELMET.next_step(bundle, sample, base, ["\n"]) == "\n", "marked as empty"
+    assert HELMET.next_step(bundle, sample, base, ["\n"]) == "Answer:\n"
     kv = first(bundle, "json_kv_8k")
     assert HELMET.prompt(bundle, kv, base) == HELMET.prompt(bundle, kv, chat)
     assert HELMET.next_step(bundle, kv, chat, ["x"]) == "Corresponding value:x", "no template for any model"
@@ -109,12 +110,32 @@ def test_the_texts_that_the_authors_score(make_bundle: MakeBundle) -> None:
     compared = set()
     for record in read_lines("scores"):
         name = next((name for name in DATASETS if record["dataset"].startswith(name) and DATASETS[name].chat), "")
-        if name and not record["thinking"] and record["raw_output"].strip():
+        if name and not record["thinking"]:
             sample = Sample("helmet", f"{name}_8k", "0", "", "", (), meta={"fields": {}})
             mode = Mode(chat_template=record["chat"])
             assert HELMET.next_step(bundle, sample, mode, [record["raw_output"]]) == record["scored_output"]
-            compared.add((name, record["chat"]))
-    assert len(compared) > 8, compared
+            compared.add((name, record["chat"], not record["raw_output"].strip()))
+    assert len(compared) > 15, compared
+
+
+def test_an_empty_answer_is_marked_though_its_beginning_is_scored(tmp_path: Path) -> None:
+    """A model without a chat template, whose answers begin with "Answer:", asked in a chat category and another."""
+    lbx = Lbx()
+    bundle, results = unpacked(lbx, tmp_path), tmp_path / "r.duckdb"
+    card = scripted(tmp_path, 100_000, {"*": " "})
+    lbx.ok(
+        "run", "--bundle", bundle, "--model", card, "-o", results, "--tasks", "helmet/alce_asqa_8k,helmet/json_kv_8k"
+    )
+    with Store(results, read_only=True) as store:
+        outputs = store.query("SELECT DISTINCT output FROM generations ORDER BY ALL").rows
+    assert outputs == [("Answer: ",), ("Corresponding value: ",)]
+    for kept in ((), ("--keep-answers",)):
+        bare = tmp_path / f"bare{len(kept)}.duckdb"
+        lbx.ok("runs", "extract", results, "--without-texts", *kept, "-o", bare)
+        for path in (results, bare):
+            with Store(path, read_only=True) as store:
+                marked = store.query("SELECT task, n, empty_answers FROM guards ORDER BY ALL").rows
+            assert marked == [("alce_asqa_8k", 3, 3), ("json_kv_8k", 5, 5)]
 
 
 def test_demonstrations_of_a_question_are_the_same_at_every_depth(bundle: Bundle) -> None:
@@ -353,15 +374,59 @@ def test_prompts_cut_to_a_small_window_are_not_official(tmp_path: Path) -> None:
             cut = store.query("SELECT count(*) FILTER (truncated) FROM generations WHERE task = 'json_kv_8k'").rows
             sql = "SELECT task, bool_and(official IS NULL) FROM numbers WHERE kind = 'task' GROUP BY ALL"
             found.append((cut[0][0], dict(store.query(sql).rows)))
-        if window == 4000:
-            board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
-            assert "8k prompts cut to the window of 4,000 tokens" in board[0]["note"]
+        board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
+        for words, is_said in (
+            ("8k prompts cut to the window of 4,000 tokens", window == 4000),
+            ("8k prompts limited to 20,000 tokens (--max-prompt-tokens)", option),
+        ):
+            assert (words in board[0]["note"]) == bool(is_said)
     whole = {"json_kv_8k": False, "ruler_niah_mv_8k": False}
     other = {**whole, "json_kv_8k": True}
     assert found == [(3, whole), (3, whole), (3, other), (0, other)]
     sample = next(HELMET.samples(Bundle(bundle), "json_kv_8k"))
     without_tokenizer = Mode(context_window=10**8, counted_in="characters")
     assert not HELMET.prompt(Bundle(bundle), sample, without_tokenizer).limits
+
+
+def test_a_server_gets_messages_without_the_beginning_of_the_answer(tmp_path: Path) -> None:
+    """The authors' models behind a server get the question's template as a message in every category (m:185)."""
+    lbx = Lbx()
+    bundle, results = unpacked(lbx, tmp_path), tmp_path / "r.duckdb"
+
+    def chatted(path: str, payload: Any, _before: int) -> tuple[int, dict[str, str], object]:
+        if path.endswith("/models"):
+            return 200, {}, {"object": "list", "data": [{"id": "m", "object": "model"}]}
+        if payload is None:
+            return 404, {}, {}
+        choice = {"index": 0, "message": {"role": "assistant", "content": "red cat"}, "finish_reason": "stop"}
+        return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 4000, "completion_tokens": 5}}
+
+    with closing_all() as things:
+        things.append(server := ScriptedServer(chatted))
+        (tmp_path / "m.toml").write_text(f'backend = "endpoint"\n[options]\nurl = "{server.url}"\napi = "chat"\n')
+        arguments = ("--model", tmp_path / "m.toml", "--tasks", "helmet/json_kv_8k,helmet/alce_asqa_8k")
+        lbx.ok("run", "--bundle", bundle, *arguments, "-o", results)
+        sent = {payload["messages"][-1]["content"] for payload in server.posts("/v1/chat/completions")}
+    opened = Bundle(bundle)
+    for task in ("json_kv_8k", "alce_asqa_8k"):
+        wanted = {HELMET.prompt(opened, sample).text for sample in HELMET.samples(opened, task)}
+        assert wanted <= sent and not any(text.endswith(":") for text in wanted)
+    with Store(results, read_only=True) as store:
+        outputs = store.query("SELECT DISTINCT task, output FROM generations ORDER BY ALL").rows
+        official = store.query("SELECT count(*), count(official) FROM task_scores WHERE headline").rows
+    assert outputs == [("alce_asqa_8k", "red cat"), ("json_kv_8k", "Corresponding value:red cat")]
+    assert official == [(2, 2)]
+    lbx.ok("export", "helmet", results, "-o", tmp_path / "out")
+    assert sorted(path.name[:8] + path.name[-12:] for path in tmp_path.glob("out/*/*")) == [
+        "alce_asqTrue_42.json", "json_kv_alse_42.json",
+    ]  # fmt: skip
+
+
+def test_prompts_cut_for_a_server_are_not_official(bundle: Bundle) -> None:
+    """The authors keep 100 tokens free in them, and lbx some more."""
+    mode = Mode(context_window=10**6, server_template=True)
+    prompt = HELMET.prompt(bundle, first(bundle, "json_kv_8k"), mode)
+    assert (prompt.chat, prompt.answer_prefix, prompt.limits) == (True, "", {10**6: 8192 - 100 - 108})
 
 
 def test_parity_scores_what_a_run_stores(bundle: Bundle) -> None:
@@ -408,6 +473,15 @@ def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:
     with Store(results, read_only=True) as ours, Store(again, read_only=True) as theirs:
         for query in (numbers, samples):
             assert theirs.query(query).rows == ours.query(query).rows
+    part = ("--limit", "2", "-o", tmp_path / "part.duckdb", "--tasks", "helmet/json_kv_8k,helmet/kilt_nq_8k")
+    lbx.ok("run", "--bundle", bundle, "--model", card, *part)
+    lbx.ok("export", "helmet", tmp_path / "part.duckdb", "-o", tmp_path / "part")
+    names = sorted(path.name for path in (tmp_path / "part/m").iterdir())
+    assert ["_size2_" in names[0], "_size1_" in names[1]] == [True, True], "two depths of a question"
+    lbx.ok("export", "helmet", tmp_path / "part.duckdb", "--results", "-o", tmp_path / "part")
+    assert sorted(path.name for path in (tmp_path / "part/m").glob("*.score")) == [f"{name}.score" for name in names]
+    imported = lbx.ok("import", "helmet", tmp_path / "part/m", "--model-name", "m", "-o", tmp_path / "back.duckdb")
+    assert "size 2 instead of 100" in " ".join(imported.stderr.split())
     shown = lbx.ok("report", results, "board_helmet", "--published", "Llama-3.2-1B-Instruct").stdout
     assert "Llama-3.2-1B-Instruct*" in shown
     for report in ("paper", "task_scores", "leaderboard", "effective_context"):

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lbx.base.errors import UsageError
+from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import split_document_rows
 from lbx.benchmarks.helmet.tasks import TASKS, official_name
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
-from lbx.results import Store
-from lbx.results.scoring.scores import Rescoring, rescore
+from lbx.report.query import ReportQuery
+from lbx.report.reports import REPORTS
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.scoring.scores import Rescoring, rescore, score_rows
 from tests.exchange.import_parts import import_predictions
-from tests.golden.helmet_draws import FOLDER, read_lines
+from tests.golden.helmet_draws import FOLDER, SOURCE, read_lines
 
 NAME = "json_kv_v1_test_k105_dep6_in8192_size100_shots2_sampFalsemax100min0t0.0p1.0_chatFalse_42.json"
 ROW = {"question": "k", "answer": "v", "depth": 0.2, "output": "Corresponding value: v"}
@@ -118,7 +123,7 @@ def test_rows_that_cannot_be_scored_are_refused(
     (task,) = (task for task, name in names.items() if name.startswith(dataset.rstrip("0123456789_")))
     helmet = BENCHMARKS["helmet"].predictions
     assert helmet is not None
-    name = helmet.file_name("m/True", task).partition("/")[2]
+    name = helmet.file_name("m", task).partition("/")[2]
     (tmp_path / name).write_text(document([{**OTHER_FILES[dataset], **changes}]))
     with pytest.raises(UsageError, match=re.escape(name)):
         import_predictions(store, "helmet", tmp_path / name, model="m", run_id="r")
@@ -161,3 +166,127 @@ def test_names_state_the_task_and_the_template(tmp_path: Path) -> None:
         assert [path.name for (path,) in files.files.values()] == names
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()
+
+
+def name_of(task: str, **settings: Any) -> str:
+    """Name of the file of a run with these settings."""
+    helmet = BENCHMARKS["helmet"].predictions
+    assert helmet is not None
+    return helmet.file_name(helmet.label("org/m", settings), task).removeprefix("m/")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("size100", "size10", "size 10 instead of 100"),
+        ("shots2", "shots5", "shots 5 instead of 2"),
+        ("max100min0", "max50min3", "max 50 instead of 100, min 3 instead of 0"),
+        ("in8192", "in16384", "length 16384 instead of 8192"),
+        ("t0.0p1.0", "t0.6p0.95", "temperature 0.6 instead of 0.0, top_p 0.95 instead of 1.0"),
+        ("sampFalse", "sampTrue", "sampling True instead of False"),
+        ("chatFalse_42", "chatTrue_7", "chat True instead of False, seed 7 instead of 42"),
+        ("_test_k105_dep6", "_mine", "other test file than test_k105_dep6"),
+        ("_v1_", "_think_", ""),
+        ("t0.0p1.0", "t0p1", ""),
+    ],
+)
+def test_files_of_other_settings_get_no_official_number(
+    old: str, new: str, reason: str, store: Store, tmp_path: Path
+) -> None:
+    name = NAME.replace(old, new)
+    (tmp_path / name).write_text(document([ROW]))
+    (tmp_path / name_of("kilt_nq_8k")).write_text(document([{"question": "q", "answer": ["x"], "output": "x"}]))
+    notes = import_predictions(store, "helmet", tmp_path, model="m", run_id="r").notes
+    rescore(store, Rescoring(BENCHMARKS))
+    sql = "SELECT task, official IS NULL FROM task_scores WHERE headline ORDER BY task"
+    assert store.query(sql).rows == [("json_kv_8k", bool(reason)), ("kilt_nq_8k", False)]
+    assert [f"(json_kv_8k: {reason})" in note for note in notes] == [True] * bool(reason)
+    (entry,) = REPORTS["board_helmet"].read(store, ReportQuery()).dicts()[:1]
+    assert (f"json_kv_8k ({reason})" in (entry["note"] or "")) == bool(reason)
+    assert {path.name for path in export(store, "helmet", "r", tmp_path / "out").files} >= {name}
+
+
+def test_shots_that_no_prompt_has_and_models_without_a_template_are_official() -> None:
+    helmet = BENCHMARKS["helmet"].predictions
+    assert helmet is not None
+    needle = name_of("ruler_niah_mv_8k").replace("shots2", "shots0")
+    assert helmet.settings_of([needle, name_of("alce_asqa_8k", chat=False)]) == {"chat": False}
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "part"),
+    [
+        ("json_kv_8k", {"context_window": 4000}, "_in4000_size100_"),
+        ("json_kv_8k", {"max_prompt_tokens": 500, "context_window": 9**9}, "_in600_size100_"),
+        ("json_kv_8k", {"max_new_tokens": 7, "context_window": 9**9}, "_in8099_size100_shots2_sampFalsemax7min0"),
+        ("json_kv_8k", {"asked": {"json_kv_8k": [12, 9], "kilt_nq_8k": [1, 1]}}, "_size12_"),
+        ("kilt_nq_8k", {"asked": {"kilt_nq_8k": [12, 2]}}, "_size2_"),
+        ("icl_nlu_8k", {}, "_in8192_size500_shots0_"),
+        ("alce_asqa_8k", {"thinking_tokens": 1000, "context_window": 9000}, "_in8000_"),
+        ("alce_asqa_8k", {"thinking_tokens": 1000, "context_window": 9**9}, "_in8192_"),
+        (
+            "json_kv_8k",
+            {"sampling": "model", "model_sampling": {"temperature": 0.6, "top_p": 0.9}, "seed": 3},
+            "_sampTruemax100min0t0.6p0.9_chatFalse_3.json",
+        ),
+        (
+            "json_kv_8k",
+            {"sampling": "official", "model_sampling": {"temperature": 0.6}, "seed": 3},
+            "p1.0_chatFalse_42",
+        ),
+        ("alce_asqa_8k", {"chat": True}, "_chatTrue_"),
+        ("alce_asqa_8k", {"chat": False}, "_chatFalse_"),
+        ("alce_asqa_8k", {"backend.chat": {"template_sha256": None}}, "_chatFalse_"),
+        ("alce_asqa_8k", {"backend.chat": {"template_sha256": None}, "backend.api": "completions"}, "_chatFalse_"),
+        ("alce_asqa_8k", {"backend.chat": {"template_sha256": None}, "backend.api": "chat"}, "_chatTrue_"),
+        ("kilt_nq_8k", {"backend.chat": {"template_sha256": None}, "backend.api": "chat"}, "_chatFalse_"),
+    ],
+)
+def test_names_state_the_settings_of_a_run(task: str, settings: dict[str, Any], part: str) -> None:
+    assert part in name_of(task, **settings)
+
+
+_EVAL_ALCE = """
+import importlib.util, sys, types
+sys.path.insert(0, sys.argv[1])
+if not importlib.util.find_spec("pytrec_eval"):  # only rankings need it
+    sys.modules["pytrec_eval"] = types.ModuleType("pytrec_eval")
+import eval_alce
+for path in sys.argv[2:]:
+    eval_alce.main(["--f", path, "--no_rouge"])
+"""
+
+
+@pytest.mark.skipif(not (FOLDER.is_dir() and SOURCE.is_file()), reason="needs the authors' code in ../shared")
+def test_the_authors_script_reads_exported_answers_with_citations(store: Store, tmp_path: Path) -> None:
+    """eval_alce.py, unmodified, without ROUGE and citations, gives the numbers of lbx."""
+    family, run = BENCHMARKS["helmet"], RunRow("r", "m", "hf", "1", {"helmet": 1}, "", {"chat": False}, {}, "1")
+    store.begin_run(run)
+    for number, record in enumerate(read_lines("scores")):
+        task = f"{re.sub('_[0-9]+$', '', record['dataset'])}_8k"
+        if task not in ("alce_asqa_8k", "alce_qampari_8k"):
+            continue
+        row = record["row"]
+        golds = [pair["short_answers"] for pair in row["qa_pairs"]] if row.get("qa_pairs") else row["answers"]
+        references = tuple(gold for group in golds for gold in group)
+        sample = Sample("helmet", task, f"{number}", "", row["question"], references, meta={"golds": golds})
+        output = record["scored_output"]
+        store.write(
+            samples=[SampleRow(sample, number)],
+            generations=[GenerationRow("r", *sample.key, output=output)],
+            scores=score_rows("r", sample.key, family, family.score(sample, output)),
+        )
+    store.finish_run("r", "done")
+    files = export(store, "helmet", "r", tmp_path / "out").files
+    scores = export(store, "helmet", "r", tmp_path / "scores", results=True).files
+    command = [sys.executable, "-c", _EVAL_ALCE, SOURCE.parent, *files]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    compared = {}
+    for file, score in zip(files, scores, strict=True):
+        official = json.loads(file.with_name(f"{file.name}.score").read_text())
+        assert score.name == f"{file.name}.score"
+        for metric, value in json.loads(score.read_text()).items():
+            assert official[metric] == pytest.approx(value, abs=1e-8)
+            compared[metric] = value
+    assert set(compared) == {"str_em", "qampari_rec_top5"} and all(0 < value < 100 for value in compared.values())

@@ -142,6 +142,17 @@ def test_answers_without_a_metric_are_left_out_except_in_logs(lbx: Lbx, tmp_path
         fails(lbx("export", form, results, "-o", tmp_path / "none"), 2, "No metric has scored", "lbx score")
 
 
+def test_a_loose_match_is_exported_and_shown_with_the_score(lbx: Lbx, tmp_path: Path) -> None:
+    results = results_file(tmp_path / "r.duckdb", ("org/one",), ("qasper",), score=1.0)
+    with Store(results) as store, store.transaction() as connection:
+        connection.execute("UPDATE scores SET loose = sample_id = 'qasper-001'")
+    for form, known in (("inspect", '"loose": true'), ("every_eval_ever", '"loose": "true"')):
+        text = b"".join(contents(exported(results, form, tmp_path / form)).values()).decode()
+        assert text.count(known) == 1 and text.count(known.replace("true", "false")) == 10
+    assert "score     f1 1.0000" in (shown := lbx.ok("show", results, "qasper-001").stdout)
+    assert "(loose match)" in shown and "loose" not in lbx.ok("show", results, "qasper-002").stdout
+
+
 def test_names_of_tasks_are_no_beginnings_of_others() -> None:
     pairs = [("a", "trec"), ("a", "trec_e"), ("a", "x_y"), ("a", "x-y"), ("a", "中文"), ("a", "日本"), ("a", "n" * 300)]
     names = list(task_names([TaskRecord(*pair, 1, [], {}, {}) for pair in pairs]).values())

@@ -1,8 +1,8 @@
 """Draws and prompts of HELMET, equal to those of the authors' code for three tokenizers.
 
-The golden prompts are of made-up rows, each as bare text and in the model's chat template, cut and uncut. Left out are
-prompts for servers, which the authors cut in another way, and in-context learning with the labels' names or without
-balance, which no category has.
+The golden prompts are of made-up rows, each as bare text and in the model's chat template, cut and uncut, and as a
+message for a server, uncut. Left out is in-context learning with the labels' names or without balance, which no
+category has.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 from lbx.backends.cards import Chat
 from lbx.base.errors import EmptyPromptError
 from lbx.base.records import SampleKey, Sampling
+from lbx.benchmarks.helmet.benchmark import SERVER_MARGIN
 from lbx.engine.chat_template import ChatTemplate
 from lbx.engine.prompter import Prompter
 from lbx.engine.wrapping import Tokenizer
@@ -72,22 +73,20 @@ def test_rows_and_prompts(number: int, made: MadeData, tokenizer: Callable[[str]
     assert len(rows) == case["rows_after_load"]
     wrong, compared = [], Counter[str]()
     for golden in golden_prompts().get(number, ()):
-        if golden["mode"] == "endpoint":
-            continue
         row, model = rows[golden["row"]], tokenizer(golden["tokenizer"])
-        is_chat = golden["mode"] == "chat"
+        is_server, is_chat = golden["mode"] == "endpoint", golden["mode"] == "chat"
         if is_chat and model.chat_template is None:
             assert "chat template" in golden["error"]
             continue
         new_tokens = golden.get("generation_max_length", 0) or 20
-        limit = golden["input_max_length"] - new_tokens
+        limit = golden["input_max_length"] - new_tokens - SERVER_MARGIN * is_server
         values = {**row.fields, "context": row.context, "question": row.question}
-        prompt = made.texts.prompt(kind, values, chat=is_chat, new_tokens=new_tokens)
+        prompt = made.texts.prompt(kind, values, chat=is_chat or is_server, new_tokens=new_tokens)
         window = limit + new_tokens + ROOM
         template = is_chat and ChatTemplate(
             str(model.chat_template), bos_token=model.bos_token, eos_token=model.eos_token
         )
-        prompter = Prompter(model, context_window=window, template=template or None)
+        prompter = Prompter(model, context_window=window, template=template or None, sends_turns=is_server)
         compared["error" if "error" in golden else "prompt"] += 1
         try:
             request = prompter.read(SampleKey("helmet", "t", "0"), replace(prompt, limits={window: limit}), Sampling())
@@ -95,7 +94,14 @@ def test_rows_and_prompts(number: int, made: MadeData, tokenizer: Callable[[str]
             if "error" not in golden:
                 wrong.append(f"{golden['tokenizer']} {golden['mode']} {limit}: refused")
             continue
+        if is_server:
+            compared["server"] += not (is_cut := request.request.truncated)
+            is_equal = sha256(request.text.encode()).hexdigest() == golden["prompt_sha256"]
+            if not (is_cut or (is_equal and not golden["truncated"])):
+                wrong.append(f"{golden['tokenizer']} server {limit}")
+            continue
         got = (sha256(request.text.encode()).hexdigest(), len(request.request.token_ids))
         if "error" in golden or got != (golden["prompt_sha256"], golden["n_tokens"]):
             wrong.append(f"{golden['tokenizer']} {golden['mode']} {limit}: {got} {golden.get('n_tokens')}")
+    assert compared["server"] or number != 18
     assert not wrong, f"{len(wrong)} of {compared} differ\n" + "\n".join(wrong[:10])

@@ -98,6 +98,16 @@ def test_an_answer_has_the_choices_of_its_question(client: TestClient) -> None:
     assert "A. one of 7</p>" in page and "B. " in page
 
 
+def test_a_loose_match_is_a_remark_on_its_score(tmp_path: Path) -> None:
+    path = browsed_file(tmp_path / "r.duckdb", samples=3)
+    with Store(path) as store:
+        store.query("UPDATE scores SET loose = sample_id = 's2'")
+    with site_of(BrowsingPages(path).routes) as site:
+        client = client_of(site)
+        assert "<td>loose match</td>" in client.get(_address("one", "s2")).text
+        assert "loose match</td>" not in client.get(_address("one", "s0")).text
+
+
 def test_filters_are_exact(client: TestClient) -> None:
     assert _count(client, "") == 240
     assert _count(client, "judges=yes") == 241 and _count(client, "judges=yes&mark=failed") == 2

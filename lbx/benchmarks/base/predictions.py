@@ -25,6 +25,9 @@ from lbx.benchmarks.base.prediction_lines import PredictionLine
 NOT_TEXT = "not_text"
 """finish_reason of an imported answer that is not text in the file (null, a number). The stored output is ""."""
 
+UNOFFICIAL_TASKS = "unofficial_tasks"
+"""Setting of an imported run: {task: reason why its numbers are not official}."""
+
 NO_TASK = "judged"
 """Task of a judged question if neither the file nor a bundle states a task."""
 
@@ -232,7 +235,10 @@ class PredictionFormat(ABC):
         return name
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
-        """Name that prediction files use for a model that was asked with these settings of a run."""
+        """Name that prediction files use for a model that was asked with these settings of a run.
+
+        The setting ``asked`` is {task: (samples, questions) asked} for tasks that the run asked only in part.
+        """
         return model
 
     def settings_of(self, names: Sequence[str]) -> dict[str, Any]:

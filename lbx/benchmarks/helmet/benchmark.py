@@ -56,6 +56,11 @@ from lbx.benchmarks.metrics.loose_match import is_loose_match, matched_choice, n
 from lbx.benchmarks.metrics.ruler import string_match_all
 from lbx.options.asking import PLAIN, Mode
 
+SERVER_MARGIN = 108
+"""Tokens that the authors keep free in prompts for servers: 100, and the words around a message that they count, too.
+
+A prompt that they cut otherwise is thus cut here, too, to so few tokens that its task has no official number.
+"""
 _ANSWER_LABELS = {"json_kv": "corresponding value:", "icl": "label:", "multi_lexsum": "Summary:"}
 """{kind: text before the extracted answer}, for kinds with another text than "Answer:"."""
 
@@ -97,42 +102,43 @@ class Helmet(Benchmark):
         return with_unique_ids(_sample(task, row, texts) for row in rows)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Fill in the official prompt: a message in chat categories, or bare text with the beginning of the answer."""
+        """Fill in the official prompt: a message in chat categories, or bare text with the beginning of the answer.
+
+        Servers with a template of their own get a message in every category, as in the authors' program.
+        """
         dataset = dataset_of(sample.task)
-        chat = dataset.chat and mode.chat_template
+        chat = mode.server_template or (dataset.chat and mode.chat_template)
         values = {**_fields(sample), "context": sample.context, "question": sample.question}
         prompt = self._texts(bundle).prompt(template_of(sample.task), values, chat=chat, new_tokens=dataset.new_tokens)
         window = mode.context_window
-        limit = min(prompt_limit(sample.task), window - dataset.new_tokens)
+        official = prompt_limit(sample.task) - SERVER_MARGIN * mode.server_template
+        limit = min(official, window - dataset.new_tokens)
         can_cut = limit > 0 and mode.counted_in != "characters"
         return replace(prompt, limits={window: limit}) if can_cut else prompt
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
         """Put the beginning of the answer before the answer to bare text, as the authors' program does.
 
-        Empty answers stay empty, so that they are marked.
+        Servers get a message without it, but it is scored all the same.
         """
-        output = outputs[-1]
-        if (dataset_of(sample.task).chat and mode.chat_template) or not output.strip():
-            return output
+        if dataset_of(sample.task).chat and mode.chat_template:
+            return outputs[-1]
         values = {**_fields(sample), "question": sample.question}
-        return self._texts(bundle).answer_start(template_of(sample.task), values) + output
+        return self._texts(bundle).answer_start(template_of(sample.task), values) + outputs[-1]
 
     def _texts(self, bundle: Bundle) -> Texts:
         return Texts(self.data.official_file(bundle, SCRIPT))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Score an output. Outputs for bare prompts contain the beginning of the answer, unless empty."""
+        """Score an output. Outputs for bare prompts contain the beginning of the answer."""
         dataset = dataset_of(sample.task)
-        text = output if output.strip() else str(sample.meta.get("answer_start", "")) + output
-        values, extracted = _scores(dataset, sample, text)
+        values, extracted = _scores(dataset, sample, output)
         headline = dataset.metrics[0]
-        matched, others, said = _matched_text(dataset, sample, text), set[str](), output
+        matched, others = _matched_text(dataset, sample, output), set[str]()
+        said = output.removeprefix(str(sample.meta.get("answer_start", "")))
         if dataset.kind == "infbench_choice":
             letter, option = _choice(sample)
-            others = named_letters(output, "ABCD", option) - {letter}
-        elif start := str(sample.meta.get("answer_start", "")):
-            said = output.removeprefix(start)
+            others = named_letters(said, "ABCD", option) - {letter}
         loose = None if matched is None else is_loose_match(values[headline], said, matched, others)
         return [
             Score(metric, values[metric], extracted, loose=loose if metric == headline else None)
@@ -262,10 +268,7 @@ def _matched_text(dataset: DatasetSettings, sample: Sample, text: str) -> str | 
 
 
 def _sample(task: str, row: DrawnRow, texts: Texts) -> Sample:
-    start = {}
-    if not dataset_of(task).chat:
-        values = {**row.fields, "question": row.question}
-        start = {"answer_start": texts.answer_start(template_of(task), values)}
+    start = texts.answer_start(template_of(task), {**row.fields, "question": row.question})
     return Sample(
         benchmark=NAME,
         task=task,
@@ -274,5 +277,5 @@ def _sample(task: str, row: DrawnRow, texts: Texts) -> Sample:
         question=row.question,
         references=row.references,
         length=len(row.context.split()),
-        meta={"fields": dict(row.fields), "question_id": row.question_id, **row.meta, **start},
+        meta={"fields": dict(row.fields), "question_id": row.question_id, "answer_start": start, **row.meta},
     )

@@ -4,6 +4,9 @@ The name states dataset, tag, test file, length and settings:
 
     json_kv_v1_test_k105_dep6_in8192_size100_shots2_sampFalsemax100min0t0.0p1.0_chatFalse_42.json
 
+Files with other settings than the authors' are imported without official numbers. The files of a run of lbx have its
+settings in their names, and the reasoning's budget in neither length, as officially.
+
 A row contains the dataset's fields without the documents, "output" with the beginning of the answer after a bare
 prompt, and the metrics. The means of the metrics are also in a file of this name with ".score" at the end, which
 collect_results.py reads. The tag is "v1", because that script finds no other.
@@ -24,6 +27,7 @@ from lbx.base.records import EVIDENCE_DEPTH, Sample, sha256_text
 from lbx.benchmarks.base.benchmark import with_unique_ids
 from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import (
+    UNOFFICIAL_TASKS,
     AnswerToExport,
     Prediction,
     PredictionFormat,
@@ -32,19 +36,59 @@ from lbx.benchmarks.base.predictions import (
     file_part,
 )
 from lbx.benchmarks.helmet.draws import MAX_LABEL, SEED, depth_id, is_depth
-from lbx.benchmarks.helmet.tasks import LENGTHS, NAME, TASKS, dataset_of, official_name, size_of, split_task
+from lbx.benchmarks.helmet.tasks import (
+    LENGTHS,
+    NAME,
+    TASKS,
+    dataset_of,
+    official_name,
+    prompt_limit,
+    size_of,
+    split_task,
+)
 
-_FILE = re.compile(r"(.+)_in(\d+)_size.*_chat(True|False)_\d+\.json")
+_FILE = re.compile(
+    r"(?P<name>.+)_in(?P<length>\d+)_size(?P<size>\d+)_shots(?P<shots>\d+)_samp(?P<sampling>[A-Za-z]+)max(?P<max>\d+)"
+    r"min(?P<min>\d+)t(?P<temperature>[\d.]+)p(?P<top_p>[\d.]+)_chat(?P<chat>True|False)_(?P<seed>\d+)\.json"
+)
+_SETTINGS = (
+    "backend.api", "backend.chat", "chat", "context_window", "max_new_tokens", "max_prompt_tokens", "model_sampling",
+    "asked", "sampling", "seed", "thinking_tokens",
+)  # fmt: skip
+"""Settings of a run that change the names of its files."""
 _ID_KEYS = {"kilt": "id", "msmarco": "qid", "json_kv": "question"}
 """{kind: key of a question's id}, for kinds with a question at several depths."""
 
 
 def _task_of(name: str) -> str | None:
-    """Task of a file by the file's name, or None for other files."""
+    """Task of a file by dataset and test file in the file's name, or the length, or None for other files."""
     if not (match := _FILE.fullmatch(name)):
         return None
-    named = [task for task in TASKS if f"{match[1]}_".startswith(f"{official_name(task)}_")]
-    return next((task for task in named if LENGTHS[split_task(task)[1]] == int(match[2])), None)
+    named = [task for task in TASKS if f"{match['name']}_".startswith(f"{official_name(task)}_")]
+    found = [task for task in named if match["name"].endswith(f"_{_test_name(task)}")]
+    return next(iter(found or [task for task in named if str(LENGTHS[split_task(task)[1]]) == match["length"]]), None)
+
+
+def _test_name(task: str) -> str:
+    return Path(dataset_of(task).file.format(size_of(task))).stem
+
+
+def _other_settings(name: str, task: str) -> str:
+    """Name the settings in a file's name that are not the authors', as "size 10 instead of 100", or return ""."""
+    found, official = (_FILE.fullmatch(text) for text in (name, HelmetFormat(NAME, TASKS).file_name("/", task)[1:]))
+    assert found and official
+    dataset, test = dataset_of(task), _test_name(task)
+    ignored = {"name", "shots" if dataset.kind == "ruler" else "", "chat" if dataset.chat else ""}
+    return ", ".join(
+        [
+            *([] if found["name"].endswith(f"_{test}") else [f"other test file than {test or 'none'}"]),
+            *(
+                f"{setting} {value} instead of {official[setting]}"
+                for setting, value in found.groupdict().items()
+                if setting not in ignored and value.removesuffix(".0") != official[setting].removesuffix(".0")
+            ),
+        ]
+    )
 
 
 class HelmetFormat(PredictionFormat):
@@ -88,26 +132,36 @@ class HelmetFormat(PredictionFormat):
         return sample.sample_id if sample.meta.get("question_id") else (sample.question, sample.references)
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
-        """Folder of the model, and whether the chat categories were asked in a chat template."""
-        template = settings.get("backend.chat") or {}
-        is_bare = "template_sha256" in template and template["template_sha256"] is None
-        return f"{file_part(model)}/{settings.get('chat', True) and not is_bare}"
+        """Folder of the model, and the run's settings that are in the names of files, as JSON."""
+        return f"{file_part(model)}/{json.dumps({name: settings[name] for name in _SETTINGS if name in settings})}"
 
     def settings_of(self, names: Sequence[str]) -> dict[str, Any]:
-        chat = {
-            match[3]
-            for name in names
-            if (match := _FILE.fullmatch(name)) and (task := _task_of(name)) and dataset_of(task).chat
-        }
-        return {"chat": False} if chat == {"False"} else {}
+        tasks = {task: name for name in names if (task := _task_of(name))}
+        chat = {"_chatTrue_" in name for task, name in tasks.items() if dataset_of(task).chat}
+        others = {task: reason for task, name in tasks.items() if (reason := _other_settings(name, task))}
+        return ({"chat": False} if chat == {False} else {}) | ({UNOFFICIAL_TASKS: others} if others else {})
 
     def file_name(self, model: str, task: str) -> str:
-        folder, _, chat = model.partition("/")
-        dataset = dataset_of(task)
-        test, shots = Path(dataset.file.format(size_of(task))).stem, 0 if dataset.label_source else 2
+        """Path of a file, named after the settings of the run."""
+        folder, _, text = model.partition("/")
+        settings, dataset = json.loads(text or "{}"), dataset_of(task)
+        template = settings.get("backend.chat") or {}
+        is_bare = not settings.get("chat", True) or template.get("template_sha256", "") is None
+        chat = dataset.chat and (settings.get("backend.api") == "chat" or not is_bare)
+        new_tokens = settings.get("max_new_tokens") or dataset.new_tokens
+        limit, window = settings.get("max_prompt_tokens") or prompt_limit(task), settings.get("context_window")
+        if window and "max_prompt_tokens" not in settings:
+            reasoning = settings.get("thinking_tokens", 0) if chat else 0
+            limit = min(limit, window - dataset.new_tokens, window - new_tokens - reasoning)
+        samples, questions = settings.get("asked", {}).get(task, (dataset.limit, dataset.limit))
+        sampling = (settings.get("sampling") == "model" and settings.get("model_sampling")) or {}
+        is_sampled = sampling.get("temperature", 0.0) > 0
+        temperature, top_p = (sampling["temperature"], sampling["top_p"]) if is_sampled else (0.0, 1.0)
         return (
-            f"{folder}/{official_name(task)}_v1_{test}_in{LENGTHS[split_task(task)[1]]}_size{dataset.limit}_shots{shots}"
-            f"_sampFalsemax{dataset.new_tokens}min0t0.0p1.0_chat{dataset.chat and chat == 'True'}_{SEED}.json"
+            f"{folder}/{official_name(task)}_v1_{_test_name(task)}_in{limit + new_tokens}"
+            f"_size{questions if dataset.kind in ('kilt', 'msmarco') else samples}"
+            f"_shots{0 if dataset.label_source else 2}_samp{is_sampled}max{new_tokens}min0t{temperature}p{top_p}"
+            f"_chat{chat}_{settings.get('seed', SEED) if is_sampled else SEED}.json"
         )
 
     def export_path(self, model: str, task: str | None, name: str) -> str:
@@ -129,8 +183,7 @@ class HelmetFormat(PredictionFormat):
             row |= {"qa_pairs": [{"short_answers": group} for group in golds]} if asks_pairs else {"answers": [*golds]}
         if dataset.kind == "msmarco":
             row["qrel"] = [[name, str(label)] for name, label in sample.meta.get("labels", {}).items()]
-        start = "" if answer.output.strip() else str(sample.meta.get("answer_start", ""))
-        return {**row, "output": start + answer.output}
+        return {**row, "output": answer.output}
 
     def format_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         texts = [json.dumps(row) + (",\n" if number < len(rows) else "\n]}\n") for number, row in enumerate(rows, 1)]

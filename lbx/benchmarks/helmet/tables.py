@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from lbx.base.columns import Column, number_column
@@ -20,7 +20,18 @@ from lbx.benchmarks.base.paper_tables import (
     TableCell,
     TaskRating,
 )
-from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, LONG_QA, SUMM, TASKS, dataset_of, split_task
+from lbx.benchmarks.base.predictions import UNOFFICIAL_TASKS
+from lbx.benchmarks.helmet.tasks import (
+    CATEGORIES,
+    DATASETS,
+    LENGTHS,
+    LONG_QA,
+    SUMM,
+    TASKS,
+    dataset_of,
+    prompt_limit,
+    split_task,
+)
 
 AVERAGE = "average"
 _OVERALL = group_number(OVERALL, metric=AVERAGE)
@@ -86,14 +97,31 @@ def missing_parts(entry: BoardEntry, rated_tasks: Collection[str] = ()) -> list[
     return missing
 
 
+def _limit_notes(entry: BoardEntry) -> Iterator[str]:
+    """Name the limits of prompts that made tasks unofficial: --max-prompt-tokens, the window, or a server's."""
+    tasks = {key.task for key in entry.unofficial if key.kind == "task"}
+    window, most = (entry.attributes.get(name) for name in ("context_window", "max_prompt_tokens"))
+    if isinstance(most, int):
+        tasks = {task for task in tasks if most != prompt_limit(task)}
+        limit = f"limited to {most:,} tokens (--max-prompt-tokens)"
+    elif isinstance(window, int) and (cut := {task for task in tasks if window < LENGTHS[split_task(task)[1]]}):
+        tasks, limit = cut, f"cut to the window of {window:,} tokens"
+    elif entry.attributes.get("backend.api") == "chat" and entry.attributes.get("backend.tokenizer"):
+        limit = "over the limit cut otherwise than officially, for a server"
+    else:
+        return
+    labels = {split_task(task)[1] for task in tasks}
+    if labels:
+        yield f"{', '.join(label for label in LENGTHS if label in labels)} prompts {limit}"
+
+
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
     """Name what a run's averages lack, and add averages with a judge's ratings. Published averages are complete."""
     if entry.run_id is None:
         return entry
-    notes, window = [entry.note] if entry.note else [], entry.attributes.get("context_window")
-    cut = {split_task(key.task)[1] for key in entry.unofficial if key.kind == "task"}
-    if labels := [label for label in LENGTHS if label in cut and isinstance(window, int) and window < LENGTHS[label]]:
-        notes.append(f"{', '.join(labels)} prompts cut to the window of {window:,} tokens")
+    notes = [*([entry.note] if entry.note else []), *_limit_notes(entry)]
+    if isinstance(others := entry.attributes.get(UNOFFICIAL_TASKS), dict):
+        notes.append(f"files with other settings: {', '.join(f'{task} ({why})' for task, why in others.items())}")
     rated_tasks, faults = _choose_ratings(entry.ratings)
     notes += faults
     judged_notes = [*notes, *_name_judges(rated_tasks.values())]

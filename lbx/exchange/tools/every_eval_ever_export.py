@@ -11,7 +11,15 @@ from uuid import UUID
 from lbx.base.errors import UsageError
 from lbx.base.records import sha256_text
 from lbx.base.visible import as_command
-from lbx.exchange.tools.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, as_texts, ascii_json
+from lbx.exchange.tools.run_records import (
+    ANSWER_FACTS,
+    CONFIDENCE,
+    SCORE_FACTS,
+    RunRecord,
+    TaskRecord,
+    as_texts,
+    ascii_json,
+)
 
 _SCHEMA = "0.3.0"
 _NOT_PORTABLE = re.compile(r'[<>:"\\|?*/]')
@@ -172,7 +180,7 @@ class _Evaluation:
         question, references = answer["question"], answer["references"]
         identity = ascii_json([question, references, answer["context_sha256"]])
         reasoning, value = answer["reasoning"], score["extracted"]
-        facts = {fact: answer[fact] for fact in ANSWER_FACTS} | {fact: score[fact] for fact in ("error", "partial")}
+        facts = {fact: answer[fact] for fact in ANSWER_FACTS} | {fact: score[fact] for fact in SCORE_FACTS}
         return {
             "schema_version": _SCHEMA,
             "evaluation_id": self._id,

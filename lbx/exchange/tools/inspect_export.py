@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from lbx.exchange.tools.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, ascii_json, task_names
+from lbx.exchange.tools.run_records import (
+    ANSWER_FACTS,
+    CONFIDENCE,
+    SCORE_FACTS,
+    RunRecord,
+    TaskRecord,
+    ascii_json,
+    task_names,
+)
 
 _STATUS = {"done": "success", "failed": "error"}
 _STOP_REASONS = {"stop": "stop", "length": "max_tokens"}
@@ -117,7 +125,7 @@ def _sample(run: RunRecord, task: TaskRecord, answer: Mapping[str, Any]) -> dict
 
 def _score(score: Mapping[str, Any]) -> dict[str, Any]:
     answer = {} if score["extracted"] is None else {"answer": score["extracted"]}
-    facts = {fact: score[fact] for fact in ("error", "partial") if score[fact] is not None}
+    facts = {fact: score[fact] for fact in SCORE_FACTS if score[fact] is not None}
     return {"value": score["score"], **answer, **({"metadata": facts} if facts else {})}
 
 

@@ -50,7 +50,8 @@ _ANSWERS = """
     FROM generations g LEFT JOIN samples s USING (benchmark, task, sample_id)
     LEFT JOIN (
         SELECT run_id, benchmark, task, sample_id, iteration,
-               list({metric: metric, score: score, extracted: extracted, error: error, partial: partial}
+               list({metric: metric, score: score, extracted: extracted, error: error, partial: partial,
+                     loose: loose}
                     ORDER BY headline DESC, metric) AS scores
         FROM scores WHERE run_id = $1 AND benchmark = $2 AND task = $3 AND isfinite(score) GROUP BY ALL
     ) c USING (run_id, benchmark, task, sample_id, iteration)
@@ -61,6 +62,8 @@ ANSWER_FACTS = (
     "context_sha256", "length", "length_unit", "language",
 )  # fmt: skip
 """Facts of an answer for which the tools' files contain no field."""
+SCORE_FACTS = ("error", "partial", "loose")
+"""Facts of an answer's score for which the tools' files contain no field."""
 _NUMBER_FACTS = (
     "official", "unit", "partial", "headline", "metric_version", "n", "cluster_by", "clusters", "method", "low", "high",
     "failed_as_0", "failed_as_1",

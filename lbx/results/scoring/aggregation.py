@@ -14,6 +14,7 @@ from lbx.base.number import COMPLETENESS_COLUMNS, INTERVAL_COLUMNS, Number
 from lbx.base.records import ScoredSample
 from lbx.benchmarks.base.aggregates import Average, ScoredRows
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.predictions import UNOFFICIAL_TASKS
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.benchmarks.registry import CustomBenchmark
 from lbx.opinions import aggregation as opinions
@@ -86,7 +87,7 @@ class _ScoreAggregator:
         self._names: dict[str, Any] = {"run_id": run_id, "benchmark": benchmark.name}
         names = [run_id, benchmark.name]
         harness = harnesses_of_runs(store).get(run_id)
-        self._unofficial = harness.unofficial_tasks if harness else self._cut_tasks()
+        self._unofficial = harness.unofficial_tasks if harness else self._cut_tasks() | self._other_tasks()
         sql = "SELECT task, scorable_samples, iterations FROM coverage WHERE run_id = ? AND benchmark = ?"
         coverage = store.query(sql, names).rows
         self._scorable: dict[str, int | None] = {task: samples for task, samples, _ in coverage}
@@ -136,6 +137,11 @@ class _ScoreAggregator:
                 or (most is not None and most > limits[task] + _INEXACT_CUT)
             )
         )
+
+    def _other_tasks(self) -> frozenset[str]:
+        """Tasks of an imported run whose files state other settings than the authors'."""
+        sql = f"SELECT unnest(json_keys(settings, '$.{UNOFFICIAL_TASKS}')) FROM runs WHERE run_id = ?"
+        return frozenset(task for (task,) in self._store.query(sql, [self._names["run_id"]]).rows)
 
     def _missing_rows(self, task: str, *, failed: int, unasked: int) -> list[ScoredSample]:
         """List failed answers, and iterations that an interrupted run has not asked of samples that it asked before."""

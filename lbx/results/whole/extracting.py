@@ -213,7 +213,7 @@ def plain_columns(texts: str) -> dict[str, dict[str, str]]:
         "generations": {
             "output": f"CASE WHEN {is_kept} THEN r.output END",
             "output_sha256": f"CASE WHEN NOT {is_kept} THEN coalesce(r.output_sha256, sha256(r.output)) END",
-            "output_words": f"CASE WHEN NOT {is_kept} THEN {words} END",
+            "output_words": f"CASE WHEN {is_kept} THEN r.output_words ELSE {words} END",
             "error": message,
             **dict.fromkeys(("reasoning", "steps", "source_row", "output_ids"), "NULL"),
         },

@@ -46,6 +46,7 @@ golden: setup
 
 # compare prompts with the authors' own scripts (checkouts in a folder), which run with a recording model
 official folder *args: setup
+    .ci/official-tools.sh || true
     python -m tests.official {{ folder }} {{ args }}
 
 # seconds to score a LongBench run, compared with the reference packages; checks that the digits agree

@@ -19,6 +19,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "tests/benchmarks/test_graphwalks.py",
         "tests/benchmarks/test_helmet.py",
         "tests/benchmarks/test_infinitebench.py",
+        "tests/benchmarks/test_infinitebench_answers.py",
         "tests/benchmarks/test_judging.py",
         "tests/benchmarks/test_leval.py",
         "tests/benchmarks/test_leval_prompts.py",

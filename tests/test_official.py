@@ -16,8 +16,10 @@ import pytest
 
 from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, repo_folder
 from lbx.benchmarks.longbench.benchmark import NEW_TOKENS, PROMPTS, REPO
+from tests.golden.helmet_draws import SOURCE
 from tests.official.calls import ANSWER, Call, Script, ScriptError, record
 from tests.official.differences import MEANT
+from tests.official.helmet import LIBRARIES
 from tests.official.samples import COMMIT, REPOSITORY
 
 pytestmark = pytest.mark.long("of a comparison beside lbx, which starts scripts in processes of their own")
@@ -175,7 +177,23 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert "There is no folder" in done.stderr
     empty = official(tmp_path)
     assert empty.returncode == 2
-    assert "LongBench, LEval, LVEval, longcontext, babilong or InfiniteBench" in empty.stderr
+    assert "LongBench, LEval, LVEval, longcontext, babilong, InfiniteBench or HELMET" in empty.stderr
+
+
+def test_helmets_own_program(tmp_path: Path) -> None:
+    """Prompts and scores of its eval.py, or the command that installs what it needs."""
+    pytest.importorskip("transformers", reason="needs lbx[hf]")
+    if not SOURCE.is_file():
+        pytest.skip("needs the authors' sources in ../shared")
+    (tmp_path / "HELMET").symlink_to(SOURCE.parent)
+    done = official(tmp_path, "--only", "Re-rank")
+    if not LIBRARIES.is_dir():
+        assert done.returncode == 2
+        assert "HELMET is left out: its scripts need the libraries of .ci/official-tools.sh" in done.stderr
+        return
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith("helmet")]
+    assert row[-4] == row[-3] != "0", "12 prompts, 12 scores, their mean"
 
 
 def test_every_reason_says_why() -> None:

@@ -84,7 +84,7 @@ _DIGITS = 12
 """Decimals of official numbers. The script does not round."""
 
 REPO = "xinrongzhang2022/InfiniteBench"
-DATA = DataSource("bundle/infinitebench.toml", (REPO,), licences="scripts MIT", real_rows="no")
+DATA = DataSource("bundle/infinitebench.toml", (REPO,), licences="scripts MIT; data: see its card", real_rows="no")
 TEMPLATES = "OpenBMB/InfiniteBench/src/prompt.py"
 RULES = "OpenBMB/InfiniteBench/src/eval_utils.py"
 _SET, _BUDGETS, _PREFIX = "yarn_mistral_templates", "DATA_NAME_TO_MAX_NEW_TOKENS", "prefix"

@@ -368,7 +368,12 @@ def _output(line: PredictionLine, letter: str | None) -> str:
 
 
 REPO = "THUDM/LongBench-v2"
-DATA = DataSource("bundle/longbench_v2.toml", (REPO, "zai-org/LongBench-v2"), licences="scripts MIT", real_rows="yes")
+DATA = DataSource(
+    "bundle/longbench_v2.toml",
+    (REPO, "zai-org/LongBench-v2"),
+    licences="scripts MIT; data: see its card",
+    real_rows="yes",
+)
 PROMPTS = "THUDM/LongBench/prompts"
 TASK = "mcq"
 LIMITS = dict.fromkeys(WINDOWS_OF_128K, 120_000)

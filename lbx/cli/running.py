@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import typer
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
 from lbx.base.exit_codes import ExitCode
+from lbx.base.records import Task
 from lbx.base.units import format_count
 from lbx.base.visible import as_command, one_line
-from lbx.benchmarks.registry import BENCHMARKS, all_tasks
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.registry import BENCHMARKS, all_tasks, available_benchmarks
 from lbx.cli.command_builder import import_object
 from lbx.cli.error_conversion import reporting_interrupts
 from lbx.cli.measure_options import PlanOptions, RunOptions, TasksOptions
@@ -37,30 +39,62 @@ def show_tasks(options: TasksOptions) -> None:
     if options.bundle is None:
         _list_supported_tasks(as_json=options.as_json)
         return
-    tasks = all_tasks(Bundle(options.bundle))
-    columns = ["task", "language", "samples", "metrics"]
-    table = Table(columns, [(t.full_name, t.language, t.samples, ", ".join(t.metrics)) for t in tasks])
+    bundle = Bundle(options.bundle)
+    tasks = all_tasks(bundle)
     if options.as_json:
-        answer_json(render.json_pieces(table.columns, table.rows))
+        rows = [(task.full_name, task.language, task.samples, ", ".join(task.metrics)) for task in tasks]
+        answer_json(render.json_pieces(["task", "language", "samples", "metrics"], rows))
     else:
-        show_table("", plain_columns(table))
+        _show_bundled_tasks(available_benchmarks(bundle, BENCHMARKS), tasks)
     if not any(task.benchmark == "needle" for task in tasks):
         note("The built-in task needle is not in this bundle and needs no data: run it with --tasks needle.")
 
 
+def _show_bundled_tasks(families: Iterable[Benchmark], tasks: Sequence[Task]) -> None:
+    """Print the benchmarks of a bundle, then its tasks. Many tasks that differ by length share rows."""
+    suites: list[tuple[Any, ...]] = []
+    rows: dict[str, list[Task]] = {}
+    for family in families:
+        found = [task for task in tasks if task.benchmark == family.name]
+        if found:
+            suites.append((family.name, len(found), sum(task.samples for task in found), *_facts(family)))
+        groups = family.catalogue.length_groups if len(found) > _MOST_ROWS else {}
+        for task in found:
+            name = f"{groups[task.name]}_*" if task.name in groups else task.name
+            rows.setdefault(f"{family.name}/{name}", []).append(task)
+    show_table("", plain_columns(Table(["benchmark", "tasks", "samples", *_FACTS], suites)))
+    cells = [
+        (
+            name if (is_group := len(members) > 1) else members[0].full_name,
+            members[0].language,
+            sum(task.samples for task in members),
+            " ".join(task.full_name.removeprefix(name[:-1]) for task in members) if is_group else None,
+            ", ".join(members[0].metrics),
+        )
+        for name, members in rows.items()
+    ]
+    show_table("", plain_columns(Table(["task", "language", "samples", "lengths", "metrics"], cells)))
+
+
+_MOST_ROWS = 40
+"""Number of tasks of a benchmark that have a row each."""
+_FACTS = ("licences (data, scripts)", "real rows seen by lbx's tests", "not measured")
+
+
+def _facts(family: Benchmark) -> tuple[str | None, ...]:
+    return family.data.licences or None, family.data.real_rows or None, family.scoring.missing_metrics or None
+
+
 def _list_supported_tasks(*, as_json: bool) -> None:
     """Print the tasks known to lbx by benchmark family. A bundle may also contain custom benchmarks."""
-    facts = {
-        name: (family.data.recipe or "none (built in)", family.data.licences or None, family.data.real_rows or None)
-        for name, family in BENCHMARKS.items()
-    }
+    facts = {name: (family.data.recipe or "none (built in)", *_facts(family)) for name, family in BENCHMARKS.items()}
     names = {name: family.catalogue.names or ("*",) for name, family in BENCHMARKS.items()}
     rows = [(f"{name}/{task}", *facts[name]) for name in BENCHMARKS for task in names[name]]
     if as_json:
-        answer_json(render.json_pieces(["task", "recipe", "licences", "real_rows"], rows))
+        answer_json(render.json_pieces(["task", "recipe", "licences", "real_rows", "not_measured"], rows))
         return
     suites = [(name, len(names[name]), *facts[name]) for name in BENCHMARKS]
-    headings = ["benchmark", "tasks", "recipe", "licences (data, scripts)", "real rows seen by lbx's tests"]
+    headings = ["benchmark", "tasks", "recipe", *_FACTS]
     show_table("", plain_columns(Table(headings, suites)))
     show_table("", plain_columns(Table(["task", "recipe"], [row[:2] for row in rows])))
     note(

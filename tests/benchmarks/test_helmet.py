@@ -453,7 +453,8 @@ def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:
     bundle = unpacked(lbx, tmp_path)
     answers = {str(sample.key): f" {sample.references[0]}" for sample in HELMET.samples(Bundle(bundle), "json_kv_8k")}
     card = scripted(tmp_path, 100_000, {"*": " 12 red cat", **answers})
-    assert "helmet/json_kv_8k" in lbx.ok("tasks", "--bundle", bundle).stdout
+    listed = lbx.ok("tasks", "--bundle", bundle).stdout
+    assert "helmet/json_kv_8k" in listed and "needs an NLI model that is not here" in " ".join(listed.split())
     results = tmp_path / "r.duckdb"
     arguments = ("--bundle", bundle, "--model", card, "-o", results)
     lbx.ok("run", *arguments, "--tasks", "helmet_recall,helmet/alce_asqa_8k,helmet/kilt_nq_8k")

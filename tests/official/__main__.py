@@ -3,10 +3,11 @@ against each other, call by call.
 
     python -m tests.official FOLDER [--bundle DIR] [--tokenizer DIR] [--rows N] [--only leval,lveval ...]
 
-FOLDER holds checkouts under the names LongBench, LEval, LVEval, longcontext (LongBench Pro), babilong and
-InfiniteBench; any may be missing.
+FOLDER holds checkouts under the names LongBench, LEval, LVEval, longcontext (LongBench Pro), babilong, InfiniteBench
+and HELMET; any may be missing. HELMET's scripts need libraries that ``.ci/official-tools.sh`` installs.
 Compared are the system message, earlier messages, the text or, where a script hands them over, the token ids, new
-tokens, temperature and what else ends an answer. A difference that is meant has its reason in ``differences.MEANT``.
+tokens, temperature and what else ends an answer; for HELMET also the scores of made-up answers. A difference that is
+meant has its reason in ``differences.MEANT``.
 
 Exit code 1: a difference has no reason there, or a script could not be run.
 """
@@ -18,6 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,12 @@ from tests.official.asking import Asker
 from tests.official.calls import ScriptError, record
 from tests.official.differences import Pair, describe, explain
 from tests.official.families import Material, Run, all_runs
+from tests.official.helmet import helmet_runs
 from tests.official.samples import REPOSITORY, make_bundle
 
 HEADER = ("family", "script", "as", "compared", "equal", "meant", "different")
 EXAMPLES = 3
+_ROUNDING = 1e-9
 
 
 @dataclass
@@ -62,7 +66,7 @@ def compare(run: Run, material: Material, tokenizer: Any) -> Verdict:
     except ScriptError as exc:
         verdict.failed = str(exc)
         return verdict
-    wrapper = None if run.served else recorded.wrapper
+    wrapper = None if run.served else run.wrapper if any(run.wrapper) else recorded.wrapper
     asker = Asker(material.bundle, tokenizer, run.window, limit=run.limit, wrapper=wrapper, mode=run.mode)
     calls, made = iter(recorded.calls), 0
     for sent in (step for steps in run.expected(asker, recorded.loaded) for step in steps):
@@ -72,6 +76,18 @@ def compare(run: Run, material: Material, tokenizer: Any) -> Verdict:
             _hold(verdict, Pair(run.family, run.script.path.name, official, sent, run.served))
     if made != len(recorded.calls):
         verdict.failed = f"{run.script.path.name} made {len(recorded.calls)} calls, and lbx would make {made}"
+        verdict.failed += f" ({recorded.error})" if recorded.error else ""
+    elif run.numbers:
+        for number in run.numbers(recorded):
+            verdict.compared += 1
+            if abs(number.official - number.ours) < _ROUNDING:
+                verdict.equal += 1
+            elif number.reason:
+                verdict.meant[number.reason] += 1
+            else:
+                verdict.different += 1
+                example = f"{number.name}: official {number.official}, lbx {number.ours}"
+                verdict.kinds.setdefault(("scores", number.task), []).append(example)
     return verdict
 
 
@@ -105,7 +121,7 @@ def main() -> int:
 
         tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
         verdicts = []
-        for run in all_runs(material):
+        for run in chain(all_runs(material), helmet_runs(material)):
             if args.only and not any(part in f"{run.family} {run.script.path.name} {run.way}" for part in args.only):
                 continue
             verdicts.append(compare(run, material, tokenizer))
@@ -113,7 +129,7 @@ def main() -> int:
     if not verdicts:
         return _unusable(
             f"{args.folder} has none of the scripts that were asked for. It should hold checkouts called "
-            "LongBench, LEval, LVEval, longcontext, babilong or InfiniteBench."
+            "LongBench, LEval, LVEval, longcontext, babilong, InfiniteBench or HELMET."
         )
     return _report(verdicts)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ class Script:
         chat: whether the model has a ``chat`` method of its own.
         wrapper: (module, model name) to ask for what it puts around a prompt.
         function: (name, arguments by name) of what is called with rows, arguments and a file, in place of its main.
+        libraries: a folder of libraries that it needs and lbx does without; with it, ``datasets`` is the real one.
+        answers: gives what the model says, in turn.
+        chat_template: of the tokenizer.
+        results: folder of JSON files that it writes, which are read.
     """
 
     path: Path
@@ -65,6 +70,10 @@ class Script:
     chat: bool = False
     wrapper: tuple[str, str] | None = None
     function: tuple[str, Mapping[str, Any]] | None = None
+    libraries: Path | None = None
+    answers: Callable[[], Sequence[str]] = lambda: (ANSWER,)
+    chat_template: str = ""
+    results: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +83,15 @@ class Recorded:
     Attributes:
         loaded: configurations of the data set, in the order in which they were loaded.
         wrapper: what it puts around prompts, where it was asked.
+        results: {name: content} of the JSON files that it wrote.
+        error: the first error that it logged, and went on.
     """
 
     calls: Sequence[Call]
     loaded: Sequence[str]
     wrapper: tuple[str, str] = ("", "")
+    results: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
 
 
 def record(script: Script, tokenizer: Path) -> Recorded:
@@ -98,27 +111,34 @@ def record(script: Script, tokenizer: Path) -> Recorded:
             "script": str(script.path.resolve()),
             "argv": list(script.argv),
             "tokenizer": str(tokenizer.resolve()),
-            "answer": ANSWER,
+            "answers": list(script.answers()),
             "rows": rows,
             "chat": script.chat,
             "wrapper": script.wrapper,
             "function": script.function,
+            "datasets": bool(script.libraries),
+            "chat_template": script.chat_template,
         }
         (folder / "job.json").write_text(json.dumps(job), "utf-8")
         command = [sys.executable, str(RECORDER), str(folder / "job.json"), str(folder / "calls.jsonl")]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        if script.libraries:
+            environment |= {"PYTHONPATH": str(script.libraries), "HF_HOME": str(folder)}
         done = subprocess.run(
             command, cwd=work, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )
         if done.returncode:
             last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing")
             raise ScriptError(f"{script.path.name} stopped: {last.strip()}")
-        return _read(folder / "calls.jsonl")
+        written = [path for path in (work / script.results).rglob("*.*") if script.results]
+        results = {path.name: json.loads(path.read_bytes()) for path in written}
+        error = next((line for line in done.stderr.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)), "")
+        return replace(_read(folder / "calls.jsonl"), results=results, error=error)
 
 
 def _write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
     path = folder / f"{name}.jsonl"
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
     return path

@@ -120,6 +120,18 @@ def _overflows(pair: Pair) -> bool:
     return pair.family == "leval" and len(sent.asker.tokenizer.encode(official, special=False)) > room - 8
 
 
+def _own_demos(pair: Pair) -> bool:
+    """The same but for the demonstrations, and for the end of a document that was cut after longer ones."""
+    demos = pair.sent.sample.meta.get("fields", {}).get("demo") if pair.family == "helmet" else None
+    if not demos or not pair.sent.sample.task.startswith(("narrativeqa", "multi_lexsum")):
+        return False
+    official, ours = (pair.sent.asker.tokenizer.decode(ids or ()) for ids in (pair.official.ids, pair.ours.ids))
+    before, found, after = ours.partition(demos)
+    question = after.removeprefix(pair.sent.kept)
+    ends_are_equal = official.startswith(before) and official.endswith(question)
+    return bool(found) and ends_are_equal and pair.sent.kept[:1000] in official
+
+
 MEANT: tuple[Meant, ...] = (
     Meant(
         ("ids", "text"), _control_tokens,
@@ -169,6 +181,10 @@ MEANT: tuple[Meant, ...] = (
     Meant(
         ("ids", "text", "system"), _overflows,
         "L-Eval counts the document alone: prompt and answer together are more than the window, and lbx cuts on",
+    ),
+    Meant(
+        ("ids",), _own_demos,
+        "HELMET draws demonstrations of narrativeqa and multi_lexsum from numpy's state, lbx by the question",
     ),
 )  # fmt: skip
 """In the order in which they are looked through."""

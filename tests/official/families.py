@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lbx.base.bundle_folder import Bundle
 from lbx.base.records import Chunk, Sample
@@ -19,12 +19,22 @@ from lbx.benchmarks.longbench_pro import benchmark as longbench_pro
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.asking import PLAIN, Mode
 from tests.official.asking import Asker, Sent
-from tests.official.calls import Script
+from tests.official.calls import Recorded, Script
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]
 Expected = Callable[[Asker, Sequence[str]], Iterator[list[Sent]]]
 """From lbx, and the configurations in the order in which the script loaded them, to every sample's steps."""
+
+
+class ComparedNumber(NamedTuple):
+    """A score of a task in the script's results, and lbx's; the reason if they may differ."""
+
+    name: str
+    task: str
+    official: float
+    ours: float
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,8 @@ class Run:
         limit: a prompt limit in tokens, where the script is given one that belongs to no window.
         served: the script hands texts to a server or to a model's own ``chat``, which put the chat template on.
         mode: of lbx's asking.
+        wrapper: what the chat template puts around a prompt, where the script does not say.
+        numbers: from what was recorded to the scores in the script's results.
     """
 
     family: str
@@ -47,6 +59,8 @@ class Run:
     limit: int | None = None
     served: bool = False
     mode: Mode = PLAIN
+    wrapper: tuple[str, str] = ("", "")
+    numbers: Callable[[Recorded], Iterator[ComparedNumber]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ libraries, the hub, CUDA, child processes, and a person at the keyboard. Prompts
 script's own code and by the real transformers. A tokenizer asked for by any name is the one of the job, so that both
 sides count alike.
 
-JOB.json: {"script", "argv", "tokenizer", "answer", "rows": {data set's configuration: JSON lines}, "chat": whether the
-model has a ``chat`` method, "wrapper": null or [module, model name] to ask the script what it puts around a prompt,
-"function": null or [name, arguments] to call with the rows in place of the script's main}.
+JOB.json: {"script", "argv", "tokenizer", "answers": said in turn, "rows": {data set's configuration: JSON lines},
+"chat": whether the model has a ``chat`` method, "wrapper": null or [module, model name] to ask the script what it puts
+around a prompt, "function": null or [name, arguments] to call with the rows in place of the script's main, "datasets":
+whether the library of this name is the real one, "chat_template": of the tokenizer, or ""}.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import runpy
 import sys
 import time
 from contextlib import redirect_stdout
+from itertools import cycle
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, TextIO
@@ -34,11 +36,15 @@ SENTINEL = "\ue000lbx\ue001"
 
 
 class Recorder:
-    """Writes a line for every call of a model, and answers always the same."""
+    """Writes a line for every call of a model, and has its answers."""
 
-    def __init__(self, sink: TextIO, answer: str) -> None:
+    def __init__(self, sink: TextIO, answers: list[str]) -> None:
         self._sink = sink
-        self.answer = answer
+        self._answers = cycle(answers)
+
+    @property
+    def answer(self) -> str:
+        return next(self._answers)
 
     def call(self, **what: Any) -> None:
         self._sink.write(json.dumps(what) + "\n")
@@ -71,6 +77,8 @@ class StandIns:
         import transformers
 
         self._tokenizer = self._remembering(transformers.AutoTokenizer.from_pretrained(self._job["tokenizer"]))
+        if self._job["chat_template"]:
+            self._tokenizer.chat_template = self._job["chat_template"]
         tokenizers = SimpleNamespace(from_pretrained=lambda *_, **__: self._tokenizer)
         models = SimpleNamespace(from_pretrained=lambda *_, **__: self._model())
         configs = SimpleNamespace(from_pretrained=lambda *_, **__: SimpleNamespace(attn_config={}))
@@ -89,7 +97,7 @@ class StandIns:
             last = ""
 
             def __call__(self, text: str, *args: Any, **kwargs: Any) -> Any:
-                self.last = text
+                self.last = text if isinstance(text, str) else text[0]
                 return super().__call__(text, *args, **kwargs)
 
         tokenizer.__class__ = Remembering
@@ -97,6 +105,7 @@ class StandIns:
 
     def _model(self) -> Any:
         model = SimpleNamespace(device="cpu", config=SimpleNamespace(), generate=self._generate, name_or_path="")
+        model.generation_config = SimpleNamespace(eos_token_id=self._tokenizer.eos_token_id)
         model.to = model.eval = model.bfloat16 = lambda *_, **__: model
         if self._job.get("chat"):
             model.chat = self._chat
@@ -109,7 +118,8 @@ class StandIns:
         options.pop("token_type_ids", None)
         self._recorder.call(kind="ids", ids=input_ids[0].tolist(), text=self._tokenizer.last, options=options)
         said = self._tokenizer(self._recorder.answer, add_special_tokens=False, return_tensors="pt").input_ids
-        return torch.cat([input_ids, said], dim=1)
+        ids = torch.cat([input_ids, said.long()], dim=1)
+        return {"sequences": ids} if options.get("return_dict_in_generate") else ids
 
     def _chat(self, _tokenizer: Any, text: str, **options: Any) -> tuple[str, list[str]]:
         self._recorder.call(kind="text", text=text, options=options)
@@ -158,6 +168,9 @@ class StandIns:
     def _data(self) -> None:
         """The hub's data sets are the job's rows; the order stays, so that calls can be told apart by it."""
         recorder = self._recorder
+        if self._job["datasets"]:
+            self._hub()
+            return
 
         def load_dataset(_repo: str, name: str = "default", **_: Any) -> Any:
             if any(key.startswith(f"{name}/") for key in self._job["rows"]):
@@ -178,6 +191,36 @@ class StandIns:
                 return list(self)
 
         _enter("datasets", load_dataset=load_dataset, Dataset=Dataset)
+
+    def _hub(self) -> None:
+        """The real library, in one process; only what it would load from the hub is the job's rows. No NLI model."""
+        datasets: Any = importlib.import_module("datasets")
+        real = datasets.load_dataset
+        datasets.disable_progress_bars()
+
+        def load_dataset(path: str, *args: Any, features: Any = None, **options: Any) -> Any:
+            if path == "json":
+                return real(path, *args, features=features, **options)
+            repo = path.rpartition("/")[2].lower()
+            found = {}
+            for name in self._job["rows"]:
+                if name.startswith(f"{repo}/"):
+                    loaded = datasets.Dataset.from_list(self.rows(name), features=features)
+                    for column in {"coarse_label", "fine_label", "label", "intent"} & {*loaded.column_names}:
+                        labels = datasets.ClassLabel(num_classes=1 + max(loaded[column]))
+                        loaded = loaded.cast_column(column, labels)
+                    found[name.rpartition("/")[2]] = loaded
+            return datasets.DatasetDict(found)
+
+        datasets.load_dataset = load_dataset
+        for name in ("map", "filter"):
+            method = getattr(datasets.Dataset, name)
+            setattr(datasets.Dataset, name, lambda *args, method=method, num_proc=1, **more: method(*args, **more))
+        if any("alce" in part for part in self._job["argv"]):
+            nltk: Any = importlib.import_module("nltk")
+            nltk.sent_tokenize = lambda text: [text]
+            alce: Any = importlib.import_module("eval_alce")
+            alce.compute_autoais = lambda *_, **__: {}
 
     def _clients(self) -> None:
         """Servers' client libraries, and the tokenizers that would come from their makers."""
@@ -212,9 +255,10 @@ class StandIns:
         _enter("zhipuai", ZhipuAI=client)
         _enter("vllm", LLM=lambda *_, **__: Reply(generate=generate), SamplingParams=lambda **options: options)
         _enter("anthropic", Anthropic=client, HUMAN_PROMPT="\n\nHuman:", AI_PROMPT="\n\nAssistant:")
-        _enter("tiktoken", encoding_for_model=lambda _: encoding)
+        _enter("tiktoken", encoding_for_model=lambda _: encoding, Encoding=SimpleNamespace)
         _enter("icetk", icetk=encoding)
         _enter("sentence_transformers", SentenceTransformer=None)
+        _enter("pkg_resources", parse_version=lambda text: tuple(text.split(".")))
 
     def _missing(self) -> None:
         """What speeds a model up or scores its answers, where it is not installed; and FastChat's loader."""
@@ -277,7 +321,7 @@ def main() -> None:
     sys.dont_write_bytecode = True  # the checkout stays as it is
     sys.path[0] = str(script.parent)
     with Path(sys.argv[2]).open("w", encoding="utf-8") as sink:
-        recorder = Recorder(sink, job["answer"])
+        recorder = Recorder(sink, job["answers"])
         stand_ins = StandIns(job, recorder)
         stand_ins.install()
         if job.get("wrapper"):

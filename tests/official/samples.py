@@ -20,9 +20,12 @@ from lbx.base.bundle_folder import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle
 from lbx.benchmarks import babilong as babilong_tasks
 from lbx.benchmarks import infinitebench as infinitebench_tasks
 from lbx.benchmarks import lveval as lveval_tasks
+from lbx.benchmarks.helmet import tasks as helmet_tasks
 from lbx.benchmarks.longbench import tasks as longbench_tasks
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_tasks
 from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES
+from tests.made_parquet import write_parquet
+from tests.official.helmet_rows import helmet_files, helmet_tables
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED = REPOSITORY.parent / "shared"
@@ -55,7 +58,7 @@ def make_bundle(root: Path, folder: Path, shared: Path = SHARED) -> Bundle:
     hub = shared / "data" / "hub" / "datasets"
     if not hub.is_dir():
         raise FileNotFoundError(f"There is no data in {hub}. Name a bundle: --bundle DIR.")
-    for recipe in ("leval", "longbench", "longbench_v2", "lveval", "babilong", "infinitebench"):
+    for recipe in ("leval", "longbench", "longbench_v2", "lveval", "babilong", "infinitebench", "helmet"):
         _official_files(root, folder, shared, tomllib.loads((REPOSITORY / "bundle" / f"{recipe}.toml").read_text()))
     link_tree(hub / "L4NLP" / "LEval" / "LEval", _snapshot(root, "L4NLP/LEval") / "LEval")
     documents = list(_documents(hub / "L4NLP" / "LEval" / "LEval" / "Exam"))
@@ -79,10 +82,33 @@ def make_bundle(root: Path, folder: Path, shared: Path = SHARED) -> Bundle:
         made_rows = _infinitebench_rows(task, _pairs(documents)[place % 5 :: 5])
         if task in ("longbook_qa_eng", "longbook_qa_chn", "math_find"):
             made_rows.append({**made_rows[0], "id": len(made_rows), "context": " ".join(documents * 4)[:2_000_000]})
+        if task in ("longbook_choice_eng", "longbook_sum_eng"):  # HELMET takes long ones alone
+            made_rows.append({**made_rows[0], "id": len(made_rows), "context": " ".join(documents)})
         _write_lines(_snapshot(root, infinitebench_tasks.REPO) / f"{task}.jsonl", made_rows)
+    _helmet(root, folder, documents)
     _write(root / BUNDLE_JSON, "{}")
     _write(root / TAG_MANIFEST, "")
     return Bundle(root)
+
+
+def _helmet(root: Path, folder: Path, documents: Sequence[str]) -> None:
+    """Rows of HELMET's data sets at 8k, and the tokenizer of the demo in place of Llama 2's.
+
+    Without control tokens: where a script counts them as such, it cuts a document elsewhere.
+    """
+    pairs = [pair for pair in _pairs(documents) if "<|im_start|>" not in pair[0]]
+    place = _snapshot(root, helmet_tasks.FOLDER) / "data"
+    for name, rows in helmet_files(pairs).items():
+        if name.endswith(".json"):
+            _write(place / name, json.dumps(rows))
+        else:
+            _write_lines(place / name, rows)
+    for name, (rows, types) in helmet_tables(" ".join(documents)).items():
+        repo, _, path = name.partition(":")
+        write_parquet(_snapshot(root, repo) / path, rows, types)
+    link_tree(
+        REPOSITORY / "models/demo/hf/tokenizer.json", _snapshot(root, helmet_tasks.LLAMA2, "model") / "tokenizer.json"
+    )
 
 
 def _official_files(root: Path, folder: Path, shared: Path, recipe: Mapping[str, Any]) -> None:
@@ -100,8 +126,8 @@ def _official_files(root: Path, folder: Path, shared: Path, recipe: Mapping[str,
             link_tree(found, root / FILES / source["to"])
 
 
-def _snapshot(root: Path, repo: str) -> Path:
-    base = root / HUB / repo_folder("dataset", repo)
+def _snapshot(root: Path, repo: str, kind: str = "dataset") -> Path:
+    base = root / HUB / repo_folder(kind, repo)
     _write(base / "refs" / "main", COMMIT)
     return base / "snapshots" / COMMIT
 
@@ -187,7 +213,7 @@ def _pro_rows(documents: Sequence[str]) -> list[dict[str, Any]]:
 def _infinitebench_rows(task: str, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     options = ["first ", " {x}", "第三", "<|im_end|>\n"]
     asked = {"code_run": "What is func_12(-3)? And {0}?", "math_find": "The 2nd Largest number of it of all?"}
-    answers = {"option": options[2], "integer": [4], "number": [2.5], "text": ["x"]}
+    answers = {"option": options[2:3], "integer": [4], "number": [2.5], "text": ["x"]}
     return [
         {"id": number, "context": document, "input": asked.get(task, question), "options": options,
          "answer": answers[infinitebench_tasks.TASKS[task].kind]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -127,8 +128,11 @@ def sent(run: RunSpec) -> Iterator[SentPrompt]:
 
 def test_a_bundle_lists_the_tasks_with_all_parts(lbx: Lbx, bundle: Path) -> None:
     listed = lbx.ok("tasks", "--bundle", bundle).stdout
-    assert "ruler/vt_4096" in listed and "ruler/qa_1_131072" in listed
     assert "niah_single_2" not in listed and "qa_2" not in listed and "cwe" in listed
+    assert re.search(r"ruler/vt_\* +en +\d+ +4096 8192 16384 32768 65536 131072", listed), "in one row"
+    names = [row["task"] for row in json.loads(lbx.ok("tasks", "--bundle", bundle, "--json").stdout)]
+    assert "ruler/vt_4096" in names and "ruler/qa_1_131072" in names
+    assert re.search(r"ruler +\d+ +\d+ +questions CC-BY-SA-4\.0", listed)
 
 
 def test_prompts_are_the_sample_and_the_answer_prefix(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:

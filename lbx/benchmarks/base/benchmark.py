@@ -200,6 +200,7 @@ class ScoringRules:
         curves: scores by length that the authors draw and no script prints, by grouping.
         prompt_limits: {task: number of tokens to which the authors cut a prompt}. A task with a prompt that was cut to
             fewer, or has more, has no official number.
+        missing_metrics: official metrics that lbx lacks, with the reason, or "".
     """
 
     unit: float = 100
@@ -209,6 +210,7 @@ class ScoringRules:
     prints_all_metrics: bool = False
     curves: Callable[[Mapping[str, ScoredRows]], Mapping[str, LengthCurve]] = _without_curves
     prompt_limits: Mapping[str, int] = field(default_factory=dict)
+    missing_metrics: str = ""
 
     def is_counted(self, row: ScoredSample) -> bool:
         """Whether the official number counts an answer. An answer after reasoning always counts."""

@@ -79,6 +79,7 @@ class Helmet(Benchmark):
         average_of="mean of seven categories",
         cluster_name="question",
         prompt_limits={task: prompt_limit(task) for task in TASKS},
+        missing_metrics="Citation quality of the alce tasks, which needs an NLI model that is not here.",
     )
     predictions = HelmetFormat(NAME, TASKS)
     results = ResultFormat(write_averages)

@@ -36,7 +36,7 @@ DATA = DataSource(
     ),
     required_file=SCRIPT,
     more_recipes=("bundle/helmet_hub.toml", "bundle/infinitebench.toml"),
-    licences="scripts MIT",
+    licences="scripts MIT; data: see its card",
     real_rows="no",
 )
 

@@ -59,7 +59,9 @@ from lbx.options.asking import PLAIN, Mode
 T = TypeVar("T")
 
 REPO = "THUDM/LongBench"
-DATA = DataSource("bundle/longbench.toml", (REPO, "zai-org/LongBench"), licences="scripts MIT", real_rows="some")
+DATA = DataSource(
+    "bundle/longbench.toml", (REPO, "zai-org/LongBench"), licences="scripts MIT; data: see its card", real_rows="some"
+)
 PROMPTS = "THUDM/LongBench/LongBench/config/dataset2prompt.json"
 NEW_TOKENS = "THUDM/LongBench/LongBench/config/dataset2maxlen.json"
 LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500}

@@ -79,7 +79,7 @@ def names_function(prediction: str, name: str, letter: str) -> bool:
     if text[:2] in (f"{letter}.", f"{letter}:"):
         return True
     stated = _stated_answer(_SPACES.sub(" ", _blank(text, _CODE_SIGNS)), _CODE_PHRASES)
-    return bool(stated) and str(stated).startswith((letter, name))
+    return bool(stated) and str(stated)[1:].startswith((letter, name))
 
 
 def choose(prediction: str, option: str, letter: str) -> tuple[bool, str]:
@@ -95,7 +95,7 @@ def choose(prediction: str, option: str, letter: str) -> tuple[bool, str]:
         return bool(text), text
     text = _SPACES.sub(" ", _blank(text, _SIGNS))
     if (stated := _stated_answer(text, _CHOICE_PHRASES)) is not None:
-        return bool(stated) and stated.startswith(labels), stated
+        return bool(stated) and stated[1:].startswith(labels), stated[1:]
     word = next((word for word in text.split() if word in "ABCD"), "")
     return word in labels and bool(word), word
 
@@ -107,8 +107,8 @@ def _blank(text: str, signs: Iterable[str]) -> str:
 
 
 def _stated_answer(text: str, phrases: Sequence[str]) -> str | None:
-    """Text after the first of the phrases that occurs anywhere and one more character, or None without a phrase."""
+    """Text after the first of the phrases that occurs anywhere, or None. The answer begins after one more character."""
     for phrase in phrases:
         if (at := text.find(phrase)) >= 0:
-            return text[at + len(phrase) + 1 :]
+            return text[at + len(phrase) :]
     return None

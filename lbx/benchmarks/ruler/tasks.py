@@ -146,7 +146,7 @@ DATA = DataSource(
     "bundle/ruler.toml",
     required_file=CONSTANTS,
     more_recipes=("bundle/ruler_essays.toml",),
-    licences="scripts Apache-2.0; essays not stated",
+    licences="questions CC-BY-SA-4.0; essays not stated; scripts Apache-2.0",
     real_rows="some",
 )
 TASK_TEMPLATE = "{task_template}"

@@ -27,6 +27,7 @@ MEANINGS = {
     ),
     "--bundle": Meaning("Unpacked bundle with the questions.", "Commands take different data from it.", "DIR"),
     "--cpus": Meaning("CPUs of a shard.", "Kubernetes allows fractions.", "N"),
+    "--documents": Meaning("Only the first N documents of each task.", "A default with --depth.", "N"),
     "--dry-run": Meaning("Show what the command would do, and do nothing.", "What is shown.", ""),
     "--format": Meaning("Format of the output.", "Formats differ.", "FORMAT"),
     "--gpus": Meaning("GPUs of a shard.", "Schedulers have names for kinds of GPUs.", "N"),

@@ -465,7 +465,7 @@ def test_from_the_users_folder_to_the_board(tmp_path: Path) -> None:
     assert {line["category"]: line["8k"] for line in board} == {
         "average": 50.0, "Recall": 75.0, "RAG": 25.0, "Cite": 50.0,
     }, "with the beginning of the answer, 12 is 'answer 1'"  # fmt: skip
-    assert "narrativeqa (needs the judge)" in board[0]["note"] and "alce_asqa citation_rec" in board[0]["note"]
+    assert "alce_asqa citation_rec" in board[0]["note"] and "LongQA, Summ" in board[0]["note"]
     lbx.ok("export", "helmet", results, "-o", tmp_path / "out")
     again = tmp_path / "again.duckdb"
     lbx.ok("import", "helmet", tmp_path / "out/m", "--model-name", "m", "--bundle", bundle, "-o", again)

@@ -113,9 +113,16 @@ class HelmetFormat(PredictionFormat):
             else:
                 files[task] = [entry]
         if not files:
+            inside = [
+                folder.name
+                for folder in (sorted(path.iterdir()) if path.is_dir() else ())
+                if folder.is_dir() and any(_task_of(file.name) for file in folder.iterdir())
+            ]
             raise UsageError(
                 f"{path} contains no result file of eval.py for HELMET's seven categories.",
-                fix=f"The files are named like {self.file_name('MODEL', TASKS[0]).partition('/')[2]}.",
+                fix=f"Give one of its folders: {', '.join(inside)}."
+                if inside
+                else f"The files are named like {self.file_name('MODEL', TASKS[0]).partition('/')[2]}.",
             )
         return TaskFiles({task: files[task] for task in TASKS if task in files}, tuple(ignored))
 

@@ -74,31 +74,49 @@ PUBLISHED = PublishedScoreFormat(
 """Checks of published scores. Columns of lbx/benchmarks/published/helmet.csv are lines of the report ``paper``."""
 
 
-def missing_parts(entry: BoardEntry, rated_tasks: Collection[str] = ()) -> list[str]:
-    """Datasets and metrics that the averages of a run lack, at the lengths of the run.
+def _missing_notes(entry: BoardEntry, rated_tasks: Collection[str] = ()) -> list[str]:
+    """Name the datasets and metrics that the averages of a run lack, at the lengths of the run.
 
     Args:
         rated_tasks: tasks whose ratings by a judge are part of the averages.
     """
     answered = {split_task(key.task) for key in entry.numbers if key.kind == "task" and not key.metric}
     labels = [label for label in LENGTHS if any(label == other for _, other in answered)]
-    missing = []
-    for name, dataset in DATASETS.items():
-        if dataset.judge_metric:
-            unrated = [label for label in labels if f"{name}_{label}" not in rated_tasks]
-            if len(unrated) == len(labels):
-                missing.append(f"{name} (needs the judge)")
-            elif unrated:
-                missing.append(f"{name} ({', '.join(unrated)}: needs the judge)")
-        elif absent := [label for label in labels if (name, label) not in answered]:
-            missing.append(f"{name} ({', '.join(absent)})" if len(absent) < len(labels) else name)
-        elif dataset.model_metrics:
-            missing.append(f"{name} {' and '.join(dataset.model_metrics)} (need a model that is not here)")
-    return missing
+    found = {name: [label for label in labels if (name, label) in answered] for name in DATASETS}
+    missing: list[str] = []
+    in_part: dict[str, list[str]] = {}
+    for category in CATEGORIES:
+        names = [name for name, dataset in DATASETS.items() if dataset.category == category]
+        if not any(found[name] for name in names):
+            missing.append(category)
+            continue
+        for name in names:
+            metrics = DATASETS[name].model_metrics
+            if DATASETS[name].judge_metric:
+                rated = [label for label in labels if f"{name}_{label}" in rated_tasks]
+                if not rated:
+                    missing.append(f"{name} (needs the judge)")
+                elif rated != labels:
+                    in_part.setdefault(f"rated only at {', '.join(rated)}", []).append(name)
+            elif not found[name]:
+                missing.append(name)
+            elif found[name] != labels:
+                in_part.setdefault(f"only at {', '.join(found[name])}", []).append(name)
+            if metrics and found[name]:
+                missing.append(f"{name} {' and '.join(metrics)} (need a model that is not here)")
+    return [
+        *([f"averages without {', '.join(missing)}"] if missing else []),
+        *(f"{where}: {', '.join(names)}" for where, names in in_part.items()),
+    ]
 
 
 def _limit_notes(entry: BoardEntry) -> Iterator[str]:
-    """Name the limits of prompts that made tasks unofficial: --max-prompt-tokens, the window, or a server's."""
+    """Name the limits of prompts that made tasks unofficial: --max-prompt-tokens, the window, or a server's.
+
+    Of a run with few of the samples none is named, because all tasks are unofficial for that reason.
+    """
+    if entry.note:
+        return
     tasks = {key.task for key in entry.unofficial if key.kind == "task"}
     window, most = (entry.attributes.get(name) for name in ("context_window", "max_prompt_tokens"))
     if isinstance(most, int):
@@ -125,10 +143,8 @@ def _complete_entry(entry: BoardEntry) -> BoardEntry:
     rated_tasks, faults = _choose_ratings(entry.ratings)
     notes += faults
     judged_notes = [*notes, *_name_judges(rated_tasks.values())]
-    if missing := missing_parts(entry, rated_tasks):
-        judged_notes.append(f"averages without {', '.join(missing)}")
-    if missing := missing_parts(entry):
-        notes.append(f"averages without {', '.join(missing)}")
+    judged_notes += _missing_notes(entry, rated_tasks)
+    notes += _missing_notes(entry)
     if rated_tasks:
         notes.append('with ratings: the rows "(judge)"')
     judged = _judged_means(entry, rated_tasks)

@@ -24,7 +24,6 @@ from lbx.statistics.estimates import t_quantile
 
 MIN_TEXTS = 6
 """Smallest number of texts with an interval."""
-FEW_TEXTS = f"Positions in fewer than {MIN_TEXTS} texts have no interval."
 LARGEST_ERROR = 1e-4
 """Mean error of the divergence at single positions, in nats, above which there is a warning."""
 READING = ("all_texts", "read_texts", "invalid_texts")
@@ -69,8 +68,10 @@ def reading_columns(pair: DepthPair) -> dict[str, int]:
     return dict(zip(READING, (pair.row.texts, pair.read_texts, pair.invalid_texts), strict=True))
 
 
-def reading_notes(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Write a note on each candidate that did not read all texts."""
+def reading_notes(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Write notes on positions in few texts, and on each candidate that did not read all texts."""
+    if any(0 < row["texts"] < MIN_TEXTS for row in rows):
+        yield f"Positions in fewer than {MIN_TEXTS} texts have no interval."
     for label, texts, read, invalid in dict.fromkeys(
         (row["label"], *(row[name] for name in READING)) for row in rows if row["pair_id"]
     ):
@@ -152,8 +153,6 @@ def _notes(rows_table: Table) -> Iterator[str]:
     rows = rows_table.dicts()
     if any(row.get("kl_low") is not None for row in rows):
         yield "Values are followed by 95% intervals of the mean over texts."
-    if any(0 < row["texts"] < MIN_TEXTS for row in rows):
-        yield FEW_TEXTS
     yield from reading_notes(rows)
     for (_, label), bins in group_rows(rows, "pair_id", "label"):
         audited = [row for row in bins if row["kl_error"] is not None]

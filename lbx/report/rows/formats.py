@@ -17,15 +17,7 @@ from lbx.report.pairs import RefusedPair
 from lbx.report.query import ReportQuery
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows.comparison import ComparisonRow, compare_pairs, missing_spread, samples_up_to
-from lbx.report.rows.depth_parity import (
-    FEW_TEXTS,
-    MIN_TEXTS,
-    READING,
-    candidate_labels,
-    reading_columns,
-    reading_notes,
-    summarise_by_bin,
-)
+from lbx.report.rows.depth_parity import READING, candidate_labels, reading_columns, reading_notes, summarise_by_bin
 from lbx.results import DepthPairRow, Store, Table
 from lbx.results.file.depth import DepthPair, read_depth_pairs
 from lbx.results.file.identity import FULL_HASH
@@ -199,8 +191,6 @@ def _notes(rows_table: Table) -> Iterator[str]:
     where = f"positions {next(iter(bins.values()))}" if len({*bins.values()}) == 1 else f"the last positions ({each})"
     if bins:
         yield f"Memory includes the KV cache at this length. KL, same top token and tokens/s are averages over {where}."
-    if any(0 < row["texts"] < MIN_TEXTS for row in rows):
-        yield FEW_TEXTS
     yield from reading_notes(rows)
     for margin in dict.fromkeys(row["margin"] for row in rows if row["margin"] is not None):
         yield f"No worse: by at most {margin:g} points, with 95% (one-sided)."

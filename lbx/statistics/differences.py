@@ -50,6 +50,7 @@ class Difference:
         detectable: difference that this number of samples detects in four of five cases, or None without a standard
             error.
         contributions: contribution to the difference of each cluster whose scores differ.
+        largest_share: largest weight of a cluster in the scores.
     """
 
     interval: Interval
@@ -62,6 +63,7 @@ class Difference:
     losses: int
     detectable: float | None
     contributions: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    largest_share: float = 1.0
 
 
 def difference(first: Estimate, second: Estimate) -> Difference:
@@ -112,8 +114,9 @@ def difference(first: Estimate, second: Estimate) -> Difference:
         estimate = replace(estimate, low=estimate.value - half, high=estimate.value + half)
         detectable = detectable_difference(estimate)
     return Difference(
-        estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable, contributions
-    )
+        estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable, contributions,
+        largest_share=float(design.sum_by_cluster(np.abs(design.share)).max()),
+    )  # fmt: skip
 
 
 def detectable_difference(interval: Interval, clusters: int | None = None, tests: float = 1.0) -> float | None:
@@ -215,6 +218,42 @@ def _required_clusters(difference: Difference, _contributions: bytes, margin: fl
     return min((count for count in counts if count), default=None)
 
 
+def is_above(difference: Difference, threshold: float) -> bool | None:
+    """Whether the difference is above ``threshold``, or None if a one-sided test at the 5% level does not show it.
+
+    If no cluster differs, three might, each by the whole score (rule of three). If all differ alike, the exact test of
+    their signs decides.
+    """
+    interval, gap = difference.interval, difference.interval.value - threshold
+    if _has_no_spread(difference):
+        is_decided = abs(gap) > _EXACT_EPSILON and difference.p is not None and difference.p < LEVEL
+    else:
+        is_decided = _half_width(difference, interval.clusters) <= abs(gap) + _EXACT_EPSILON
+    return gap > 0 if is_decided else None
+
+
+def clusters_to_decide(difference: Difference, threshold: float) -> int | None:
+    """Number of clusters with which ``is_above`` is decided with 80% power, or None if no number is known to."""
+    interval, gap = difference.interval, abs(difference.interval.value - threshold)
+    if _has_no_spread(difference):
+        least = math.ceil(fewest_clusters() * interval.clusters / len(difference.contributions))
+        return least if gap > _EXACT_EPSILON and least > interval.clusters else None
+
+    def is_enough(clusters: int) -> bool:
+        half = _half_width(difference, clusters)
+        if interval.se:
+            se, df = _scaled_error(interval, clusters)
+            half += t_quantile(_POWER, df) * se
+        return half <= gap + _EXACT_EPSILON
+
+    start = interval.clusters + 1
+    return _least_number(is_enough, start) if math.isfinite(_half_width(difference, start)) else None
+
+
+def _has_no_spread(difference: Difference) -> bool:
+    return difference.interval.se == 0 and len(difference.contributions) > 0
+
+
 def _least_number(is_enough: Callable[[int], bool], start: int) -> int | None:
     """Smallest number from ``start`` on that the monotonic ``is_enough`` accepts, or None above a billion."""
     low, high = start - 1, start
@@ -272,12 +311,22 @@ def _signs(count: int) -> Floats:
 
 def _fits_margin(difference: Difference, clusters: int, margin: float) -> bool:
     """Whether the 90% interval would be within the margin in four of five comparisons on so many similar clusters."""
+    se, df = _scaled_error(difference.interval, clusters)
+    half = _half_width(difference, clusters)
+    return half + t_quantile((1 + _POWER) / 2, df) * se <= margin - abs(difference.interval.value)
+
+
+def _half_width(difference: Difference, clusters: int) -> float:
+    """Half width of the 90% interval on so many similar clusters, or infinity if the spread is unknown."""
     interval, contributions = difference.interval, difference.contributions
+    if not len(contributions) and math.isfinite(interval.value):
+        return 3 * difference.largest_share * interval.clusters / clusters
+    if not interval.se or not interval.df:
+        return math.inf
     se, df = _scaled_error(interval, clusters)
     few = len(contributions) * clusters < min(MIN_T_TEST_CLUSTERS, clusters) * interval.clusters
     unseen = 3 * (np.abs(contributions).max(initial=0) * interval.clusters / clusters) ** 2 if few else 0.0
-    half = t_quantile(0.95, df) * math.sqrt(se**2 + unseen)
-    return half + t_quantile((1 + _POWER) / 2, df) * se <= margin - abs(interval.value)
+    return t_quantile(0.95, df) * math.sqrt(se**2 + unseen)
 
 
 def _scaled_error(interval: Interval, clusters: int) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from lbx.report import page
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store
-from lbx.results.file.depth import begin_depth_pair, write_depth_rows
+from lbx.results.file.depth import begin_depth_pair, read_depth_pairs, write_depth_rows
 from lbx.statistics.estimates import t_quantile
 from tests.command_line import Lbx, fails
 from tests.made_depth import F16, Q4, add_depth, depth_pair, depth_rows
@@ -54,14 +54,92 @@ def test_bins_are_means_over_texts_with_t_intervals(tmp_path: Path) -> None:
     assert (early["bin"], late["bin"], early["texts"], late["positions"]) == ("0 to 1k", "1k to 2k", 8, 8 * 975)
     assert (early["kl"], early["kl_low"], early["kl_high"]) == pytest.approx((mean, mean - half, mean + half))
     assert late["kl"] == pytest.approx(2 * early["kl"])
+    p99 = (early["kl_p99"], early["kl_p99_low"], early["kl_p99_high"])
+    assert p99 == pytest.approx((8 * mean, 8 * (mean - half), 8 * (mean + half)))
     assert early["perplexity_ratio"] == pytest.approx(2.718281828**mean)
     assert (early["tokens_per_s"], late["kl_error_max"]) == (512, 2e-7)
 
 
 def test_few_texts_have_no_interval(tmp_path: Path) -> None:
     path = file(tmp_path / "r.duckdb", 1, 2, 3, 4, 5)
-    assert all(row["kl"] > 0 and row["kl_low"] is None for row in rows(path, "depth_parity"))
-    assert "Positions in fewer than 6 texts have no interval." in notes(path, "depth_parity")
+    assert all(row["kl"] > 0 and row["kl_low"] is row["kl_p99_low"] is None for row in rows(path, "depth_parity"))
+    for name in ("depth_parity", "formats"):
+        assert "Positions in fewer than 6 texts have no interval." in notes(path, name)
+
+
+def test_candidates_that_have_not_read_all_texts_are_named(tmp_path: Path) -> None:
+    path, unread = tmp_path / "r.duckdb", depth_pair("f32", F16 | {"backend.weights": "f32" * 8})
+    with Store(path) as store:
+        add_depth(store, depth_pair("q8", Q8), texts=range(3))
+        add_depth(store, depth_pair())
+        begin_depth_pair(store, unread)
+    for name in ("depth_parity", "formats"):
+        said = notes(path, name)
+        assert "q8: has read 3 of 8 texts" in said and "f32: has read 0 of 8 texts" in said
+        assert "Repeat the comparison's command" in said and "q4: has read" not in said
+    assert Lbx().ok("report", path, "depth_parity", "-f", "svg").stdout.count('class="line') == 2
+
+
+def test_the_reference_is_shown_by_its_most_complete_comparison(tmp_path: Path) -> None:
+    path = tmp_path / "r.duckdb"
+    with Store(path) as store:
+        for pair, texts, start in ((depth_pair("q8", Q8), range(3), 0), (depth_pair(), range(8), 1024)):
+            begin_depth_pair(store, pair)
+            write_depth_rows(store, [row for row in depth_rows(pair, texts) if row.start <= start])
+    reference, first, second = rows(path, "formats")
+    for name, value in (("length", 2000), ("texts", 8), ("bin", "1k to 2k")):
+        assert reference[name] == second[name] == value != first[name]
+    assert reference["memory_bytes"] == 400 * 2**20 + 2000 * 1024
+    assert reference["tokens_per_s"] == 975 / 4
+
+
+def test_the_last_positions_are_shown_at_the_length_that_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "r.duckdb"
+    with Store(path) as store:
+        add_depth(store)
+        late = [row for row in depth_rows(depth_pair(), range(5)) if row.start]
+        deeper = {"start": 2048, "stop": 4096, "kl": 0.5}
+        write_depth_rows(store, [replace(row, **deeper, positions=1024) for row in late])
+        write_depth_rows(store, [replace(row, start=4096, stop=8192, positions=99) for row in late[:1]])
+    _, candidate = rows(path, "formats")
+    assert (candidate["length"], candidate["memory_bytes"]) == (4196, 100 * 2**20 + 4196 * 1024)
+    assert (candidate["bin"], candidate["texts"], candidate["kl"], candidate["kl_low"]) == ("2k to 4k", 5, 0.5, None)
+    assert "averages over positions 2k to 4k." in notes(path, "formats")
+
+
+def test_texts_with_impossible_numbers_are_left_out(tmp_path: Path) -> None:
+    """Each makes a text of its own impossible."""
+    changes = (
+        "kl = 'nan'", "kl = -1", "kl_p99 = 'inf'", "kl_error = 'inf'", "log_prob = '-inf'", "log_prob = 3",
+        "log_prob = -1e300", "same_top = 7", "positions = -5", "positions = 5000", "stop = -2000000000", "seconds = -1",
+        "audited_positions = -3", "start = -1024",
+    )  # fmt: skip
+    path, possible = tmp_path / "r.duckdb", range(len(changes), len(changes) + 6)
+    with Store(path) as store:
+        add_depth(store, texts=range(len(changes) + 6))
+        with store.transaction() as connection:
+            for text, change in enumerate(changes):
+                where = f"WHERE start = 1024 AND text LIKE '%/s{text}'"
+                connection.execute(f"UPDATE depth_parity SET {change} {where}")
+        ((_, bins, invalid_texts),) = read_depth_pairs(store)
+        assert (bins, invalid_texts) == (depth_rows(depth_pair(), possible), len(changes))
+    for name in ("depth_parity", "formats"):
+        assert "q4: left out 14 texts with impossible numbers." in notes(path, name)
+    with Store(path) as store:
+        assert len(begin_depth_pair(store, depth_pair())) == len(bins)
+        write_depth_rows(store, depth_rows(depth_pair(), range(len(changes))))
+        assert read_depth_pairs(store)[0].bins == depth_rows(depth_pair(), sorted(range(20), key=str))
+
+
+def test_a_comparison_of_impossible_numbers_only_is_shown_without_numbers(tmp_path: Path) -> None:
+    path = file(tmp_path / "r.duckdb")
+    with Store(path) as store, store.transaction() as connection:
+        connection.execute("UPDATE depth_parity SET kl = 'nan'")
+        connection.execute("UPDATE depth_pairs SET weights_bytes = -1, reference_kv_bytes_per_token = 1::BIGINT << 62")
+    for name in ("depth_parity", "formats"):
+        assert "q4: left out 8 texts with impossible numbers." in notes(path, name)
+    (reference, candidate) = rows(path, "formats")
+    assert reference["memory_bytes"] is candidate["weights_bytes"] is candidate["kl"] is None
 
 
 def test_inexact_divergences_and_those_of_servers_are_said(tmp_path: Path) -> None:
@@ -125,8 +203,8 @@ def test_the_decision_joins_scores_and_positions(tmp_path: Path) -> None:
     assert (reference["label"], reference["format"], reference["tokens_per_s"]) == (
         "original, the reference", "F16, KV f16", 975 / 4,
     )  # fmt: skip
-    assert (candidate["format"], candidate["length"]) == ("Q4_K, KV f16", 2048)
-    assert candidate["memory_bytes"] == 100 * 2**20 + 2048 * 1024
+    assert (candidate["format"], candidate["length"]) == ("Q4_K, KV f16", 2000)
+    assert candidate["memory_bytes"] == 100 * 2**20 + 2000 * 1024
     assert candidate["kl"] == rows(path, "depth_parity")[1]["kl"]
     assert (candidate["reference_run"], candidate["run"], candidate["n"]) == ("original", "small", 800)
     (compared,) = [
@@ -138,19 +216,65 @@ def test_the_decision_joins_scores_and_positions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "of", "margin", "verdict"),
+    ("first", "second", "of", "margin", "verdict"),
     [
-        (50, 100, 1.0, "yes"),  # the same outputs
-        (20, 100, 1.0, "no"),
-        (49, 100, 5.0, "yes"),
-        (48, 100, 1.0, r"about [\d,]+ more questions needed"),
+        (50, 20, 100, 1.0, "no"),
+        (50, 49, 100, 5.0, "yes"),
+        (50, 48, 100, 1.0, r"about [\d,]+ more questions needed"),
+        # Equal answers: up to three questions might differ.
+        (1, 1, 1, 1.0, "about 300 more questions needed"),
+        (100, 100, 100, 1.0, "about 200 more questions needed"),
+        (50, 50, 100, 3.0, "yes"),
+        (50, 50, 99, 3.0, "about 1 more question needed"),
+        # All differ alike.
+        (100, 0, 100, 1.0, "no"),
+        (0, 100, 100, 1.0, "yes"),
+        (5, 0, 5, 1.0, "about 1 more question needed"),
+        (6, 0, 6, 1.0, "no"),
+        (1, 0, 1, 1.0, "undecided: one document"),
+        (100, 99, 100, 1.0, "undecided: the difference is the margin"),
+        (100, 100, 100, 0.0, "undecided: the difference is the margin"),
     ],
 )
-def test_verdicts(tmp_path: Path, right: int, of: int, margin: float, verdict: str) -> None:
-    path = file(tmp_path / "r.duckdb", runs={"a": (F16, trec(50, 100)), "b": (Q4, trec(right, of))})
+def test_verdicts(tmp_path: Path, first: int, second: int, of: int, margin: float, verdict: str) -> None:
+    path = file(tmp_path / "r.duckdb", runs={"a": (F16, trec(first, of)), "b": (Q4, trec(second, of))})
     row = rows(path, "formats", margin=margin)[1]
     assert re.fullmatch(verdict, row["verdict"]), row
     assert f"by at most {margin:g} points" in notes(path, "formats", margin=margin)
+
+
+def on_documents(questions: int, *right: int) -> list[Answer]:
+    """Answers to so many questions on each document, of which so many are right."""
+    samples = trec(questions, questions)[:1] * questions * len(right)
+    return [
+        (
+            replace(sample, sample_id=f"{place}", context=f"document {document}"),
+            "Abbreviation" if place % questions < right[document] else "City",
+        )
+        for place, (sample, _) in enumerate(samples)
+        for document in [place // questions]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "verdict"),
+    [
+        (trec(400, 400), trec(399, 400), "about 210 more questions needed"),
+        (trec(800, 800), trec(798, 800), "yes"),
+        (
+            on_documents(100, *[80] * 4),
+            on_documents(100, *[80] * 3, 79),
+            "about 4 more documents (400 questions) needed",
+        ),
+        (on_documents(100, *[80] * 8), on_documents(100, *[80] * 6, 79, 79), "yes"),
+        (on_documents(10, 10), on_documents(10, 9), "undecided: one document"),
+    ],
+)
+def test_needed_questions_follow_the_rule_of_the_verdict(
+    tmp_path: Path, reference: list[Answer], candidate: list[Answer], verdict: str
+) -> None:
+    path = file(tmp_path / "r.duckdb", runs={"a": (F16, reference), "b": (Q4, candidate)})
+    assert rows(path, "formats")[1]["verdict"] == verdict
 
 
 def test_runs_that_are_missing_or_ambiguous_are_said(tmp_path: Path) -> None:
@@ -207,6 +331,11 @@ def test_flips_of_chosen_tasks(tmp_path: Path) -> None:
     assert [*counts.values()] == [[2], [1], [2], [2]]
     with pytest.raises(UsageError, match="needle/other"):
         rows(path, "flips", tasks=["needle/other"])
+    with Store(path) as store, store.transaction() as connection:
+        connection.execute("UPDATE scores SET metric_version = '2' WHERE run_id = 'b'")
+    for tasks in ((), ("needle/single_en",)):
+        (row,) = rows(path, "flips", tasks=[*tasks], allow_different_settings=True)
+        assert "different metric versions" in row["caution"]
 
 
 def test_flips_between_runs_that_cannot_be_compared_are_not_counted(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert begin_depth_pair(store, depth_pair()) == []
         write_depth_rows(store, depth_rows(depth_pair(), [1]))
         assert begin_depth_pair(store, depth_pair()) == depth_rows(depth_pair(), [1])
-        ((row, rows),) = read_depth_pairs(store)
+        ((row, rows, _),) = read_depth_pairs(store)
     assert rows == depth_rows(depth_pair(), [1])
     assert (row.settings, row.reference_settings, row.hardware) == (Q4, F16, {"stored_as": "Q4_K"})
 

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lbx.statistics.differences import difference, holm, mcnemar, required_clusters, sign_flips
+from lbx.statistics.differences import (
+    clusters_to_decide,
+    difference,
+    holm,
+    is_above,
+    mcnemar,
+    required_clusters,
+    sign_flips,
+)
 from lbx.statistics.estimates import Estimate, Stratum
 
 EXACT = 1e-9
@@ -145,6 +153,28 @@ def test_as_many_samples_as_it_says_decide_in_four_of_five_cases() -> None:
     found = [difference(estimate(np.zeros(needed)), estimate(chance.normal(true, spread, needed)))
              for _ in range(runs)]  # fmt: skip
     assert np.mean([one.p is not None and one.p < 0.05 for one in found]) == pytest.approx(0.8, abs=0.07)
+
+
+def test_as_many_samples_as_it_says_show_a_bound_in_four_of_five_cases() -> None:
+    chance, runs = np.random.default_rng(3), 300
+    start = difference(estimate(np.zeros(60)), estimate(chance.normal(0.0, 0.2, 60)))
+    value, se, bound = start.interval.value, start.interval.se, start.interval.value - 0.03
+    needed = clusters_to_decide(start, bound)
+    assert se and needed and needed > 60 and is_above(start, bound) is None
+    found = [difference(estimate(np.zeros(needed)), estimate(chance.normal(value, se * 60**0.5, needed)))
+             for _ in range(runs)]  # fmt: skip
+    assert np.mean([is_above(one, bound) is True for one in found]) == pytest.approx(0.8, abs=0.07)
+
+
+def test_without_a_difference_three_samples_might_differ() -> None:
+    same = [difference(estimate(np.ones(n)), estimate(np.ones(n))) for n in (1, 299, 300)]
+    assert [is_above(one, -0.01) for one in same] == [None, None, True]
+    assert [clusters_to_decide(one, -0.01) for one in same[:2]] == [300, 300]
+    assert is_above(same[2], 0.01) is False and is_above(same[2], 0.0) is clusters_to_decide(same[2], 0.0) is None
+    # A sample of a small task weighs more.
+    tasks = [Stratum(0.5, rows, rows, np.ones(len(rows))) for rows in (tuple(range(10)), tuple(range(10, 1010)))]
+    both = difference(Estimate(tuple(tasks)), Estimate(tuple(tasks)))
+    assert is_above(both, -0.14) is None and is_above(both, -0.15) is True
 
 
 def test_nothing_is_said_of_how_many_would_decide_where_nothing_is_known_of_the_spread() -> None:

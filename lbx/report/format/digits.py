@@ -7,7 +7,7 @@
 - An official number and the interval are shown with no more decimals than the number was rounded to: 28.9 ± 0.8. No
   decimals are lost: 12.5 is not shown as 12.
 - Official numbers without an interval, and other numbers, are shown with up to two decimals (in 0..1: four).
-- A ratio of about 1 is shown with four decimals.
+- A ratio of about 1 is shown with four decimals, and from a million on with three digits.
 - A quantity (tokens, seconds) is shown as an integer from 100 on, and with three digits below.
 """
 
@@ -69,8 +69,11 @@ def quantity_with_interval(value: float, low: float | None, high: float | None) 
 
 
 def ratio(value: float, low: float | None = None, high: float | None = None) -> str:
-    """Format a ratio of about 1, and an interval, with four decimals."""
-    return f"{value:,.4f}" if low is None or high is None else f"{value:,.4f} [{low:,.4f}, {high:,.4f}]"
+    """Format a ratio of about 1, and an interval, with four decimals. From a million on, three digits are shown."""
+    decimals = ",.4f" if max(value, high or 0.0) < 1e6 else ".3g"
+    if low is None or high is None:
+        return f"{value:{decimals}}"
+    return f"{value:{decimals}} [{low:{decimals}}, {high:{decimals}}]"
 
 
 def with_interval(  # noqa: PLR0917 (as a row of a view has them)

@@ -257,7 +257,7 @@ def verdict(line: ComparisonRow, margin: float) -> str:
     if inside:
         return f"same within {margin:g}"
     further = further_samples(line, margin)
-    return f"undecided: {f'needs about {further}' if further else _missing_spread(estimate)}"
+    return f"undecided: {f'needs about {further}' if further else missing_spread(estimate)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +282,15 @@ class FurtherSamples:
 
 def further_samples(line: ComparisonRow, margin: float) -> FurtherSamples | None:
     """Samples that would decide a comparison besides those at hand, or None if the spread is unknown."""
-    interval = line.difference.interval
-    needed = required_clusters(line.difference, margin / 100, line.tests)
-    if needed is None:
+    return samples_up_to(line, required_clusters(line.difference, margin / 100, line.tests))
+
+
+def samples_up_to(line: ComparisonRow, clusters: int | None) -> FurtherSamples | None:
+    """Samples besides those at hand that add up to a number of clusters, or None without a number."""
+    if clusters is None:
         return None
-    further = needed - interval.clusters
+    interval = line.difference.interval
+    further = clusters - interval.clusters
     samples = math.ceil(further * interval.n / interval.clusters - 1e-9)
     noun = "" if interval.n == interval.clusters else cluster_noun(line)
     return FurtherSamples(round_up(further), round_up(samples), noun)
@@ -298,7 +302,10 @@ def cluster_noun(line: ComparisonRow) -> str:
     return family.scoring.cluster_name if family and line.first.estimate.clustered else "document"
 
 
-def _missing_spread(estimate: Difference) -> str:
+def missing_spread(estimate: Difference) -> str:
+    """Reason why the spread of a difference is unknown, in a few words."""
+    if estimate.interval.method == "no number":
+        return "no number"
     if estimate.interval.method == "one cluster":
         return "one document" + (" in a part" if estimate.interval.clusters > 1 else "")
     if estimate.interval.method == "all alike in a part":

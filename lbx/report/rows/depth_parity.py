@@ -26,10 +26,13 @@ MIN_TEXTS = 6
 """Smallest number of texts with an interval."""
 LARGEST_ERROR = 1e-4
 """Mean error of the divergence at single positions, in nats, above which there is a warning."""
+READING = ("all_texts", "read_texts", "invalid_texts")
+"""Columns of ``reading_columns``."""
 COLUMNS = (
     "pair_id", "comparison_id", "reference", "model", "label", "backend", "start", "stop", "bin", "texts", "positions",
-    "kl", "kl_low", "kl_high", "kl_p99", "same_top", "same_top_low", "same_top_high", "perplexity_ratio",
-    "perplexity_ratio_low", "perplexity_ratio_high", "tokens_per_s", "kl_error", "kl_error_max", "audited_positions",
+    "kl", "kl_low", "kl_high", "kl_p99", "kl_p99_low", "kl_p99_high", "same_top", "same_top_low", "same_top_high",
+    "perplexity_ratio", "perplexity_ratio_low", "perplexity_ratio_high", "tokens_per_s", "kl_error", "kl_error_max",
+    "audited_positions", *READING,
 )  # fmt: skip
 
 
@@ -38,7 +41,7 @@ def table(store: Store, _query: ReportQuery) -> Table:
 
 
 def depth_table(pairs: Iterable[DepthPair]) -> Table:
-    """Build the rows of the report: one for each candidate and bin that a text covers."""
+    """Build the rows of the report: one for each candidate and bin that a text covers, or one without numbers."""
     pairs = list(pairs)
     label_of = candidate_labels(pairs)
     return as_table(
@@ -51,12 +54,37 @@ def depth_table(pairs: Iterable[DepthPair]) -> Table:
                 "model": pair.row.model,
                 "label": label_of[pair.row.pair_id],
                 "backend": pair.row.backend,
+                **reading_columns(pair),
                 **row,
             }
             for pair in pairs
-            for row in summarise_by_bin(pair.bins)
+            for row in summarise_by_bin(pair.bins) or [{"texts": 0}]
         ],
     )
+
+
+def reading_columns(pair: DepthPair) -> dict[str, int]:
+    """Columns that count the texts of a comparison, and those that a candidate read."""
+    return dict(zip(READING, (pair.row.texts, pair.read_texts, pair.invalid_texts), strict=True))
+
+
+def reading_notes(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Write notes on positions in few texts, and on each candidate that did not read all texts."""
+    if any(0 < row["texts"] < MIN_TEXTS for row in rows):
+        yield f"Positions in fewer than {MIN_TEXTS} texts have no interval."
+    for label, texts, read, invalid in dict.fromkeys(
+        (row["label"], *(row[name] for name in READING)) for row in rows if row["pair_id"]
+    ):
+        if invalid:
+            yield (
+                f"{label}: left out {format_count(invalid, 'text')} with impossible numbers. Repeat the comparison's "
+                "command to read them again."
+            )
+        if read + invalid < texts:
+            yield (
+                f"{label}: has read {read:,} of {format_count(texts, 'text')}, so that others' numbers may be over "
+                "other texts. Repeat the comparison's command to read the rest."
+            )
 
 
 def candidate_labels(pairs: Iterable[DepthPair]) -> dict[str, str]:
@@ -68,7 +96,7 @@ def candidate_labels(pairs: Iterable[DepthPair]) -> dict[str, str]:
             "backend": row.backend,
             "settings": as_json({**row.settings, "reference": row.reference_model, "texts": row.texts}),
         }
-        for row, _ in pairs
+        for row, *_ in pairs
     )
 
 
@@ -96,7 +124,7 @@ def _summarise(start: int, stop: int, rows: Sequence[DepthRow]) -> dict[str, Any
         "texts": len(rows),
         "positions": positions,
         **_estimate("kl", [row.kl for row in rows], lowest=0.0),
-        "kl_p99": float(np.mean([row.kl_p99 for row in rows])),
+        **_estimate("kl_p99", [row.kl_p99 for row in rows], lowest=0.0),
         **_estimate("same_top", [row.same_top for row in rows], lowest=0.0, highest=1.0),
         **{name: None if value is None else math.exp(min(value, 700.0)) for name, value in losses.items()},
         "tokens_per_s": _speed(positions, sum(row.seconds for row in rows)),
@@ -125,8 +153,7 @@ def _notes(rows_table: Table) -> Iterator[str]:
     rows = rows_table.dicts()
     if any(row.get("kl_low") is not None for row in rows):
         yield "Values are followed by 95% intervals of the mean over texts."
-    if any(row["texts"] < MIN_TEXTS for row in rows):
-        yield f"Positions in fewer than {MIN_TEXTS} texts have no interval."
+    yield from reading_notes(rows)
     for (_, label), bins in group_rows(rows, "pair_id", "label"):
         audited = [row for row in bins if row["kl_error"] is not None]
         if count := sum(row["audited_positions"] for row in audited):
@@ -147,7 +174,8 @@ def _notes(rows_table: Table) -> Iterator[str]:
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
     """Draw KL over position for each reference and set of texts, with a line for each candidate."""
-    for (_, reference), rows in group_rows(source.rows("depth_parity"), "comparison_id", "reference"):
+    every = [row for row in source.rows("depth_parity") if row["texts"]]
+    for (_, reference), rows in group_rows(every, "comparison_id", "reference"):
         stops = sorted({row["stop"] for row in rows})
         lines = [
             Series(label, source.mark_of(pair), _points(bins, stops))
@@ -180,7 +208,7 @@ DEPTH_PARITY = Report(
         Column("bin", "positions"),
         Column("texts", "texts", "count"),
         number_column("kl", "KL, mean", "quantity"),
-        Column("kl_p99", "KL, 99th percentile", "quantity"),
+        number_column("kl_p99", "KL, 99th percentile, mean of texts", "quantity"),
         number_column("same_top", "same top token %", "percent"),
         number_column("perplexity_ratio", "perplexity ratio", "ratio"),
         Column("tokens_per_s", "tokens/s", "quantity", rank=1),

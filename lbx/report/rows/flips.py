@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from lbx.base.columns import Column
@@ -30,7 +31,9 @@ def table(store: Store, query: ReportQuery) -> Table:
     sql = "SELECT DISTINCT benchmark FROM samples WHERE len(json_keys(meta).list_intersect(?)) > 0 ORDER BY ALL"
     benchmarks = [benchmark for (benchmark,) in store.query(sql, [_DEPTHS]).rows]
     pairs = select_pairs(store, query) if benchmarks else []
-    lines, refused = compare_pairs(store, query, level="benchmark") if benchmarks else ([], [])
+    # Cautions are those of the average, which a query of some tasks would leave out.
+    whole = replace(query, tasks=())
+    lines, refused = compare_pairs(store, whole, level="benchmark") if benchmarks else ([], [])
     cautions = {(line.run_a, line.run_b, line.benchmark): line.caution or None for line in lines}
     cautions |= {(pair.run_a, pair.run_b, pair.benchmark): pair.reason for pair in refused}
     tasks = set(resolve_tasks(store, query.tasks)) if benchmarks else set()

@@ -8,32 +8,32 @@ digest of the weights.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from statistics import NormalDist
+from itertools import groupby
 from typing import Any
 
 from lbx.base.columns import Column, number_column
 from lbx.report.pairs import RefusedPair
 from lbx.report.query import ReportQuery
 from lbx.report.report import PagePlace, Report
-from lbx.report.rows.comparison import ComparisonRow, FurtherSamples, cluster_noun, compare_pairs, round_up, verdict
-from lbx.report.rows.depth_parity import MIN_TEXTS, candidate_labels, summarise_by_bin
+from lbx.report.rows.comparison import ComparisonRow, compare_pairs, missing_spread, samples_up_to
+from lbx.report.rows.depth_parity import READING, candidate_labels, reading_columns, reading_notes, summarise_by_bin
 from lbx.results import DepthPairRow, Store, Table
 from lbx.results.file.depth import DepthPair, read_depth_pairs
 from lbx.results.file.identity import FULL_HASH
 from lbx.results.scoring.score_columns import as_table
+from lbx.statistics.differences import clusters_to_decide, is_above
 
 _BIN = ("kl", "kl_low", "kl_high", "same_top", "same_top_low", "same_top_high", "tokens_per_s")
 COLUMNS = (
     "pair_id", "comparison_id", "reference", "model", "label", "backend", "format", "weights_bytes", "length",
-    "memory_bytes", "texts", *_BIN, "benchmark", "reference_run", "run", "n", "difference", "difference_low",
-    "difference_high", "difference_method", "margin", "verdict", "caution",
+    "memory_bytes", "bin", "texts", *READING, *_BIN,
+    "benchmark", "reference_run", "run", "n", "difference", "difference_low", "difference_high", "difference_method",
+    "margin", "verdict", "caution",
 )  # fmt: skip
 NOT_RUN, SEVERAL_RUNS, NOT_COMPARED = "not run", "several runs", "not compared"
 _WEIGHTS = "backend.weights"
-_POWER = NormalDist().inv_cdf(0.95) + NormalDist().inv_cdf(0.8)
-"""Standard errors from the margin at which a one-sided test at the 5% level decides with a probability of 80%."""
+_ON_MARGIN = "undecided: the difference is the margin"
 
 
 def table(store: Store, query: ReportQuery) -> Table:
@@ -53,40 +53,46 @@ def formats_table(pairs: Iterable[DepthPair], scores: Mapping[str, Iterable[Mapp
     pairs = list(pairs)
     label_of = candidate_labels(pairs)
     rows: list[dict[str, Any]] = []
-    comparisons: set[str] = set()
-    for pair in pairs:
-        if bins := summarise_by_bin(pair.bins):
-            row, deepest = pair.row, next((found for found in reversed(bins) if found["texts"] >= MIN_TEXTS), bins[-1])
+    for comparison_id, group in groupby(pairs, lambda pair: pair.row.comparison_id):
+        candidates = [(pair, _length(pair), (summarise_by_bin(pair.bins) or [{}])[-1]) for pair in group]
+        pair, length, deepest = max(candidates, key=lambda one: (one[1] or 0, one[0].read_texts))
+        row = pair.row
+        rows.append(
+            {"comparison_id": comparison_id, "reference": row.reference_model, "model": row.reference_model}
+            | {"label": f"{row.reference_model}, the reference", "length": length}
+            | {"format": _format_name(row.reference_settings, row.reference_hardware)}
+            | {"bin": deepest.get("bin"), "texts": deepest.get("texts", 0)}
+            | {"tokens_per_s": deepest.get("reference_tokens_per_s")}
+            | _memory(row.reference_weights_bytes, row.reference_kv_bytes_per_token, length)
+        )
+        for pair, length, deepest in candidates:
+            row = pair.row
             known = {
-                "comparison_id": row.comparison_id,
-                "reference": row.reference_model,
-                "length": deepest["stop"],
-                "texts": deepest["texts"],
-            }
-            if row.comparison_id not in comparisons:
-                comparisons.add(row.comparison_id)
-                settings, hardware = row.reference_settings, row.reference_hardware
-                rows.append(
-                    known
-                    | {"model": row.reference_model, "label": f"{row.reference_model}, the reference"}
-                    | {"format": _format_name(settings, hardware), "tokens_per_s": deepest["reference_tokens_per_s"]}
-                    | _memory(row.reference_weights_bytes, row.reference_kv_bytes_per_token, deepest["stop"])
-                )
-            known |= {
                 "pair_id": row.pair_id,
+                "comparison_id": comparison_id,
+                "reference": row.reference_model,
                 "model": row.model,
-                "backend": row.backend,
                 "label": label_of[row.pair_id],
+                "backend": row.backend,
                 "format": _format_name(row.settings, row.hardware),
-                **_memory(row.weights_bytes, row.kv_bytes_per_token, deepest["stop"]),
-                **{name: deepest[name] for name in _BIN},
+                "length": length,
+                "bin": deepest.get("bin"),
+                "texts": deepest.get("texts", 0),
+                **reading_columns(pair),
+                **_memory(row.weights_bytes, row.kv_bytes_per_token, length),
+                **{name: deepest.get(name) for name in _BIN},
             }
             rows += [{**known, **line} for line in scores.get(row.pair_id, [{}])]
     return as_table(COLUMNS, rows)
 
 
-def _memory(weights: int | None, cache: int | None, tokens: int) -> dict[str, int | None]:
-    both = None if weights is None or cache is None else weights + cache * tokens
+def _length(pair: DepthPair) -> int | None:
+    """Number of tokens of the longest text, including the last one, after which nothing is compared."""
+    return max((row.start + row.positions + 1 for row in pair.bins), default=None)
+
+
+def _memory(weights: int | None, cache: int | None, tokens: int | None) -> dict[str, int | None]:
+    both = None if weights is None or cache is None or tokens is None else weights + cache * tokens
     return {"weights_bytes": weights, "memory_bytes": both}
 
 
@@ -162,20 +168,13 @@ def _score_columns(line: ComparisonRow, margin: float) -> dict[str, Any]:
 
 def _verdict(line: ComparisonRow, margin: float) -> str:
     """Answer whether the candidate is no worse by the margin, by a one-sided test at the 5% level."""
-    text, low, high = verdict(line, margin), line.difference.low_90, line.difference.high_90
-    if text == "same outputs" or (low is not None and low >= -margin / 100):
-        return "yes"
-    if high is not None and high < -margin / 100:
-        return "no"
-    interval = line.difference.interval
-    gap = abs(interval.value + margin / 100)
-    if not interval.se or not gap:
-        return text if text.startswith("undecided") else f"undecided: {text}"
-    needed = math.ceil(interval.clusters * (_POWER * interval.se / gap) ** 2)
-    further = max(needed - interval.clusters, 1)
-    samples = math.ceil(further * interval.n / interval.clusters)
-    noun = "" if interval.n == interval.clusters else cluster_noun(line)
-    return f"about {FurtherSamples(round_up(further), round_up(samples), noun)} needed"
+    found, bound = line.difference, -margin / 100
+    if (is_no_worse := is_above(found, bound)) is not None:
+        return "yes" if is_no_worse else "no"
+    if further := samples_up_to(line, clusters_to_decide(found, bound)):
+        return f"about {further} needed"
+    is_on_margin = bool(found.interval.se) or abs(found.interval.value - bound) < 1e-9
+    return _ON_MARGIN if is_on_margin else f"undecided: {missing_spread(found)}"
 
 
 def _refusal_columns(pair: RefusedPair) -> dict[str, Any]:
@@ -187,12 +186,16 @@ def _notes(rows_table: Table) -> Iterator[str]:
     for row in rows:
         if row["backend"] == "endpoint":
             yield f"{row['label']}: KL is a lower bound, and tokens/s an average over whole texts."
-    yield (
-        "Memory includes the KV cache at this length. KL, same top token and tokens/s are averages over the last "
-        "positions up to it."
-    )
+    bins = {row["label"]: row["bin"] for row in rows if row["pair_id"] and row["bin"]}
+    each = ", ".join(f"{label}: {found}" for label, found in bins.items())
+    where = f"positions {next(iter(bins.values()))}" if len({*bins.values()}) == 1 else f"the last positions ({each})"
+    if bins:
+        yield f"Memory includes the KV cache at this length. KL, same top token and tokens/s are averages over {where}."
+    yield from reading_notes(rows)
     for margin in dict.fromkeys(row["margin"] for row in rows if row["margin"] is not None):
         yield f"No worse: by at most {margin:g} points, with 95% (one-sided)."
+    if any(row["verdict"] == _ON_MARGIN for row in rows):
+        yield "Where the difference is the margin, no number of further questions is expected to decide."
     if any(row["verdict"] == NOT_RUN for row in rows):
         yield "not run: the file has no runs of both models. Run both on the same tasks."
     for row in rows:

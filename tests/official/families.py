@@ -28,13 +28,12 @@ Expected = Callable[[Asker, Sequence[str]], Iterator[list[Sent]]]
 
 
 class ComparedNumber(NamedTuple):
-    """A score of a task in the script's results, and lbx's; the reason if they may differ."""
+    """A score of a task in the script's results, and lbx's."""
 
     name: str
     task: str
     official: float
     ours: float
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,6 @@ from tests.official.samples import REPOSITORY
 HELMET = BENCHMARKS["helmet"]
 LIBRARIES = REPOSITORY / ".venv-official"
 _WINDOW = 262_144
-_EMPTY = (
-    "an empty answer to a model without a chat template stays empty, so that it is marked; HELMET scores its beginning"
-)
 _TEMPLATE = "{{ bos_token }}Q: {{ messages[0]['content'] }}\nA:"
 """Chat template for tokenizers without one."""
 _SPLITS = {
@@ -171,13 +168,11 @@ def _numbers(
     """Text, metrics and means of a task's answers."""
     arguments = {"datasets": official_name(task), "input_max_length": LENGTHS[split_task(task)[1]]}
     name = next(name for name, found in recorded.results.items() if arguments.items() <= found.get("args", {}).items())
-    mode, scored, reasons = Mode(chat_template=chat), [], []
+    mode, scored = Mode(chat_template=chat), []
     for sample, row in zip(samples, recorded.results[name]["data"], strict=True):
         start = HELMET.next_step(material.bundle, sample, mode, ["x"])
         assert isinstance(start, str)
         said = row["output"].removeprefix(start[:-1])
-        reason = _EMPTY if dataset_of(task).chat and not chat and not said.strip() else ""
-        reasons.append(reason)
         output = HELMET.next_step(material.bundle, sample, mode, [said])
         assert isinstance(output, str)
         scores = HELMET.score(sample, output)
@@ -185,7 +180,7 @@ def _numbers(
         for score in scores:
             if score.metric in row:  # ALCE's are in the mean alone
                 what = f"{sample.key} {score.metric} of {row['output'][:60]!r}"
-                yield ComparedNumber(what, task, float(row[score.metric]), score.score, reason)
+                yield ComparedNumber(what, task, float(row[score.metric]), score.score)
     for number in HELMET.aggregate(task, scored):
         official = recorded.results[f"{name}.score"][number.metric]
-        yield ComparedNumber(f"{task} mean of {number.metric}", task, official, number.official or 0.0, max(reasons))
+        yield ComparedNumber(f"{task} mean of {number.metric}", task, official, number.official or 0.0)

@@ -141,7 +141,7 @@ def read_key_points(bundle: Bundle, kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_long_summaries(bundle: Bundle) -> dict[str, str]:
-    """Read {lawsuit's id: long summary}, for the lawsuits that have one. Raises NoDataError for missing data."""
+    """Read {lawsuit's id: long summary}, for lawsuits with such a summary. Raises NoDataError for missing data."""
     rows = _book_source(bundle, "multi_lexsum").rows()
     return {row.identifier("id"): summary for row in rows if isinstance(summary := row.values.get("summary/long"), str)}
 

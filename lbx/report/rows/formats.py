@@ -87,7 +87,7 @@ def formats_table(pairs: Iterable[DepthPair], scores: Mapping[str, Iterable[Mapp
 
 
 def _length(pair: DepthPair) -> int | None:
-    """Number of tokens of the longest text, including the last one, after which nothing is compared."""
+    """Number of tokens of the longest text, including the last, after which nothing is compared."""
     return max((row.start + row.positions + 1 for row in pair.bins), default=None)
 
 

@@ -180,11 +180,11 @@ def _over_all(benchmarks: Mapping[str, Sequence[Row]]) -> Paragraph:
 
 def _leader_sentence(benchmark: str, rows: Sequence[Row]) -> Paragraph:
     first = rows[0]
-    sentence = [f"{benchmark}: ", _name(first, "leader"), f" comes first with {100 * first['score']:.1f}"]
+    score = f" comes first with {100 * first['score']:.1f}"
     if first["same_samples"]:
-        return [*sentence, "."]
-    shared = format_count(first["n"], _sample_noun(first))
-    return [*sentence, f" on the {shared} that both it and ", _name(first, "rival"), " answered."]
+        return [f"{benchmark}: ", _name(first, "leader"), f"{score}."]
+    on_these = f" on the {format_count(first['n'], _sample_noun(first))} that both it and "
+    return [f"{benchmark}: ", _name(first, "leader"), f"{score}{on_these}", _name(first, "rival"), " answered."]
 
 
 def _how_sure(rows: Sequence[Row]) -> Iterator[str | RunName]:

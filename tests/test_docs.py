@@ -43,7 +43,7 @@ NOT_RUN = {
     "~/lbx/bin/pip": "needs the network",
     "lbx/bin/pip": "needs a wheelhouse; tests/image installs from one",
     "python3.11": "makes a virtual environment for that",
-    "~/lbx/bin/lbx": "is the lbx that pip installed there",
+    "export": "puts the lbx that pip installed onto the PATH",
     **dict.fromkeys(
         ("ls", "cp", "printf", "dd"), "is a tutorial's: tests/test_tutorials.py runs these pages as they stand"
     ),

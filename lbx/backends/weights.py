@@ -212,7 +212,8 @@ def _not_found_error(text: str, bundle: Bundle | None) -> UsageError:
         if bundle is not None and text.count("/") == 1 and not a_file:
             cause += ", and the bundle has no repository with this name"
     else:
-        cause = f"Model {text} not found: no file or folder has this name, and {CARDS / text}.toml does not exist"
+        card = (CARDS / f"{text}.toml").absolute()
+        cause = f"Model {text} not found: no file or folder has this name, and {card} does not exist"
     names = {Path(name).name: name for name in paths_by_name(bundle) if name != text}
     if path.parent.is_dir():
         neighbours = [p for p in path.parent.iterdir() if p.suffix in _FILES or has_weights(p)]

@@ -23,8 +23,7 @@ class Mark:
 
     Attributes:
         name: column in the view ``guards``.
-        label: text next to an answer or a score.
-        heading: heading of the column with the share of marked answers of a task.
+        label: name in reports and lists of answers, and for ``lbx show --mark``.
         sentence, plural: "the prompt was cut" for one answer, "prompts were cut" for many.
         test: SQL condition on a row {g} of ``generations``, or on the headline metric's row of ``scores``; NULL if
             unknown.
@@ -35,13 +34,11 @@ class Mark:
         answer_test: test of a single answer, if ``test`` excludes rows of another mark so that they are counted once;
             "" means ``test``.
         known_test: SQL expression that is not NULL if the count is known; "" means that ``test`` serves for this.
-        list_label: label and filter in lists of answers, or "" if they omit the mark.
         answer_text: text on the page of a single answer, formatted with its columns, or "" if it is not shown.
     """
 
     name: str
     label: str
-    heading: str
     sentence: str
     plural: str
     test: str
@@ -50,7 +47,6 @@ class Mark:
     severity: str = ""
     answer_test: str = ""
     known_test: str = ""
-    list_label: str = ""
     answer_text: str = ""
 
     def answer_test_sql(self, row: str) -> str:
@@ -65,73 +61,71 @@ class Mark:
 
 MARKS: Sequence[Mark] = (
     Mark(
-        "empty_prompts", "prompt empty", "empty prompts", "truncation removed the whole prompt",
+        "empty_prompts", "prompt empty", "truncation removed the whole prompt",
         "prompts were empty after truncation", "coalesce({g}.error_type = 'EmptyPromptError', false)", 4,
         severity="fault",
     ),
     Mark(
-        "failed", "failed", "failed", "failed: no answer, no score", "answers failed",
+        "failed", "failed", "failed: no answer, no score", "answers failed",
         f"{{g}}.error IS NOT NULL AND {{g}}.error_type IS DISTINCT FROM 'EmptyPromptError' AND NOT {OUTDATED}", 0,
-        answer_test=f"{{g}}.error IS NOT NULL AND NOT {OUTDATED}", list_label="failed", answer_text="failed",
+        answer_test=f"{{g}}.error IS NOT NULL AND NOT {OUTDATED}", answer_text="failed",
     ),
     Mark(
-        "question_changed", "question changed", "questions changed", "the question changed after the answer",
-        "answers are to questions that have changed", OUTDATED, 10, severity="fault", list_label="question changed",
+        "question_changed", "question changed", "the question changed after the answer",
+        "answers are to questions that have changed", OUTDATED, 10, severity="fault",
         answer_text="the question has changed since the answer",
     ),
     Mark(
-        "doubled_bos", "doubled BOS", "doubled BOS", "two BOS tokens", "prompts began with two BOS tokens",
+        "doubled_bos", "doubled BOS", "two BOS tokens", "prompts began with two BOS tokens",
         "{g}.bos_tokens > 1", 8, severity="fault", answer_text="doubled BOS",
     ),
     Mark(
-        "reasoning_unclosed", "reasoning unclosed", "reasoning never closed", "the reasoning never ended",
+        "reasoning_unclosed", "reasoning unclosed", "the reasoning never ended",
         "answers never finished their reasoning",
         "coalesce(NOT {g}.reasoning_closed, CASE WHEN {g}.stop_in_reasoning IS NOT NULL THEN false END)", 3,
-        severity="fault", list_label="reasoning unclosed",
-        answer_text="the token limit was reached inside the reasoning",
+        severity="fault", answer_text="the token limit was reached inside the reasoning",
     ),
     Mark(
-        "answers_cut", "answer at its limit", "answers at their limit", "the answer reached its limit",
+        "answers_cut", "answer at its limit", "the answer reached its limit",
         "answers reached their length limit",
-        "{g}.finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false", 2, list_label="out of tokens",
+        "{g}.finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false", 2,
         answer_text="the answer reached its token limit",
     ),
     Mark(
-        "empty_answers", "answer empty", "answers empty", "the answer is empty", "answers were empty",
+        "empty_answers", "answer empty", "the answer is empty", "answers were empty",
         "{g}.error IS NULL AND {g}.reasoning_closed IS DISTINCT FROM false AND coalesce({g}.output_words = 0, "
         f"regexp_full_match(coalesce({{g}}.output, ''), '{BLANK.replace('{', '{{').replace('}', '}}')}'))", 2,
-        severity="fault", list_label="empty", answer_text="the answer is empty",
+        severity="fault", answer_text="the answer is empty",
     ),
     Mark(
-        "stop_in_reasoning", "stop string in reasoning", "stop string in reasoning",
+        "stop_in_reasoning", "stop string in reasoning",
         "the reasoning contained a stop string", "answers had a stop string in their reasoning",
         "{g}.stop_in_reasoning", 9, answer_text="a stop string inside the reasoning",
     ),
     Mark(
-        "truncated", "prompt cut", "prompts cut", "the prompt was cut", "prompts were cut", "{g}.truncated", 0,
-        severity="usual", list_label="cut", answer_text="{tokens_cut} tokens of the prompt were cut",
+        "truncated", "prompt cut", "the prompt was cut", "prompts were cut", "{g}.truncated", 0,
+        severity="usual", answer_text="{tokens_cut} tokens of the prompt were cut",
     ),
     Mark(
-        "reference_cut", "reference cut away", "reference cut away", "the only reference was cut away",
+        "reference_cut", "reference cut away", "the only reference was cut away",
         "prompts lost the only occurrence of a reference answer",
         "CASE WHEN NOT {g}.truncated THEN false ELSE {g}.reference_cut END", 1, severity="fault",
         known_test="{g}.truncated", answer_text="the only occurrence of a reference was cut away",
     ),
     Mark(
-        "official_errors", "official script stops", "official script stops", "the official script stops",
+        "official_errors", "official script stops", "the official script stops",
         "answers would stop the official script", "{g}.error IS NOT NULL", 6, tests_score=True,
     ),
     Mark(
-        "unextracted", "nothing extracted", "nothing extracted", "no answer was extracted",
+        "unextracted", "nothing extracted", "no answer was extracted",
         "outputs had no extractable answer", "coalesce({g}.extracted = '', false)", 1, tests_score=True,
-        list_label="nothing extracted",
     ),
     Mark(
-        "loose_matches", "loose match", "loose matches", "the answer is right by a loose match",
-        "answers are right by a loose match", "{g}.loose", 7, tests_score=True, list_label="loose match",
+        "loose_matches", "loose match", "the answer is right by a loose match",
+        "answers are right by a loose match", "{g}.loose", 7, tests_score=True,
     ),
     Mark(
-        "partial", "score partial", "partial", "part of the score is missing", "scores lack part of their metric",
+        "partial", "score partial", "part of the score is missing", "scores lack part of their metric",
         "{g}.partial IS NOT NULL", 5, tests_score=True, severity="usual",
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from lbx.report.format.sheets import plain_columns
 from lbx.report.query import ALL
 from lbx.report.rows.comparison import round_up
 from lbx.results import Table
-from lbx.running.detectable_differences import Resolution, resolutions
+from lbx.running.detectable_differences import ASSUMPTION, Resolution, resolutions
 from lbx.running.forecast.run_forecast import (
     Forecast,
     comparison_line,
@@ -54,10 +54,11 @@ def _show_resolutions(decides: Sequence[Resolution], models: int, margin: float)
     rows = [
         (
             one.benchmark, f"{one.documents:,}", f"{one.samples:,}",
-            "too few documents" if one.detectable is None else f"{one.detectable:.1f}",
-            "unknown" if one.least_documents is None else f"{round_up(one.least_documents):,}",
+            "too few documents" if one.detectable is None else f"{one.detectable:.1f}{remark}",
+            "unknown" if one.least_documents is None else f"{round_up(one.least_documents):,}{remark}",
         )
         for one in decides
+        for remark in [" (assumed spread)" if one.basis == ASSUMPTION else ""]
     ]  # fmt: skip
     show_table(f"Differences between {models} models that these questions can show", plain_columns(Table(names, rows)))
     lines = [

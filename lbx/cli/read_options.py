@@ -144,7 +144,13 @@ class ShowOptions:
     runs: OnlyRuns = ()
     tasks: OnlyTasks = ()
     rows: Annotated[int, ROWS.with_help("List at most N answers.")] = 40
-    mark: Annotated[str, Option("List only answers with this mark; any: with any mark.", "MARK")] = ""
+    mark: Annotated[
+        str,
+        Option(
+            "List only answers with this mark of the report guards; any: with any mark; wrong: with a score of 0.",
+            "MARK",
+        ),
+    ] = ""
     prompt: Annotated[
         bool,
         Option("Rebuild the prompt from bundle and model, and compare it with the stored hash."),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import open_output
+from lbx.base.units import format_count
 from lbx.cli.measure_options import PromptsOptions
 from lbx.cli.output import answer_json, answer_text, note
 from lbx.cli.read_options import BrowseOptions, ShowOptions
@@ -29,6 +30,7 @@ from lbx.results.read.stored_answers import (
     LISTED,
     AnswerFilter,
     StoredAnswer,
+    count_answers,
     find_answers,
     find_opinions,
     list_answers,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
 _MAX_CHARS = 2000
 """Number of characters of a text that are shown without --full, half from each end."""
+_WRONG = "wrong"
+"""Value of --mark for answers with a score of 0, which is no mark."""
 
 
 def show_prompts(options: PromptsOptions) -> None:
@@ -118,10 +122,17 @@ def show_answers(options: ShowOptions) -> None:
         runs = resolve_runs(store, options.runs)
         progress_note = progress(store, runs)
         if options.sample is None:
-            if options.mark not in ("", "any", *LISTED):
-                raise UsageError(f"There is no mark {options.mark!r}.", fix=f"Marks: any, {', '.join(LISTED)}.")
-            choice = AnswerFilter(runs, patterns=task_patterns(options.tasks), mark=options.mark)
-            table = list_answers(store, choice, options.rows)
+            if options.mark not in ("", "any", _WRONG, *LISTED):
+                marks = ", ".join(("any", _WRONG, *LISTED))
+                raise UsageError(f"There is no mark {options.mark!r}.", fix=f"Marks: {marks}.")
+            is_wrong = options.mark == _WRONG
+            choice = AnswerFilter(
+                runs,
+                patterns=task_patterns(options.tasks),
+                mark="" if is_wrong else options.mark,
+                at_most=0.0 if is_wrong else None,
+            )
+            table, total = list_answers(store, choice, options.rows), count_answers(store, choice)
             if as_json:
                 answer_json(render.json_pieces(table.columns, table.rows))
             elif not table.rows:
@@ -131,6 +142,8 @@ def show_answers(options: ShowOptions) -> None:
                 show_table(headline("Answers", progress_note), plain_columns(Table(table.columns, rows)))
                 if _scripted_runs(store) & {row[0] for row in table.rows}:
                     note(BYTES_NOTE)
+            if len(table.rows) < total:
+                note(f"{len(table.rows):,} of {format_count(total, 'answer')}; --rows N shows more.")
             return
         answers = find_answers(store, options.sample, runs)
         run_progress = progress_of_runs(store)

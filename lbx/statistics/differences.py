@@ -41,7 +41,7 @@ class Difference:
     """Difference of two scores on common samples: the second score minus the first.
 
     Attributes:
-        interval: 95% interval of the difference.
+        interval: 95% interval of the difference, within -1 and 1.
         low_90, high_90: 90% interval of the difference; it is wider if few clusters differ, so that it is seldom within
             a margin by mistake.
         p: two-sided p value of no difference, or None if it cannot be computed.
@@ -111,12 +111,20 @@ def difference(first: Estimate, second: Estimate) -> Difference:
         if estimate.clusters < _LEAST_CLUSTERS:  # the fewer questions a cluster has, the more another one might differ
             spread = math.sqrt(se**2 + largest * estimate.clusters / estimate.n)
         half = t_quantile(0.975, estimate.df) * skew * spread
-        estimate = replace(estimate, low=estimate.value - half, high=estimate.value + half)
+        estimate = clip_difference(replace(estimate, low=estimate.value - half, high=estimate.value + half))
         detectable = detectable_difference(estimate)
     return Difference(
         estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable, contributions,
         largest_share=float(design.sum_by_cluster(np.abs(design.share)).max()),
     )  # fmt: skip
+
+
+def clip_difference(interval: Interval) -> Interval:
+    """Interval of a difference of scores without the part that no two scores can have."""
+    if interval.low is None or interval.high is None:
+        return interval
+    largest = max(1.0, abs(interval.value))  # foreign tools may write scores above 1
+    return replace(interval, low=max(interval.low, -largest), high=min(interval.high, largest))
 
 
 def detectable_difference(interval: Interval, clusters: int | None = None, tests: float = 1.0) -> float | None:

@@ -43,8 +43,9 @@ def test_a_card_by_path_and_by_name(tmp_path, monkeypatch):
     assert by_name.name == "mine"
     assert resolve_model(str(path)).weights.path == path.parent / "a.jsonl"
     assert by_name.weights.path == Path("models/a.jsonl")
-    with pytest.raises(UsageError, match=r"Model mini not found.*Did you mean mine"):
+    with pytest.raises(UsageError, match=r"Model mini not found.*Did you mean mine") as raised:
         resolve_model("mini")
+    assert f"{tmp_path / 'models/mini.toml'} does not exist" in str(raised.value), "where lbx looked"
 
 
 def test_weights_named_directly(tmp_path):

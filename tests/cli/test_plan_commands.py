@@ -206,7 +206,10 @@ def test_a_plan_says_what_the_questions_can_decide(
     )
     shown = said(lbx.ok(*command).stdout)
     assert "Differences between 2 models that these questions can show" in shown
-    assert f"{few['detectable']:.1f}" in shown and "assumption: the difference between two models" in shown
+    assert (
+        f"{few['detectable']:.1f} (assumed spread)" in shown
+        and "assumption: the difference between two models" in shown
+    )
     assert "find a difference of 1 (--margin)" in shown
     assert "too few documents" in lbx.ok(*command, "--limit", 1, "--tasks", "needle/single_en").stdout
     assert "--margin" in lbx("plan", "--help").stdout
@@ -216,5 +219,6 @@ def test_a_plan_says_what_the_questions_can_decide(
     for model in (always, answers):
         lbx.ok("run", "--bundle", bundle, "--model", model, "--tasks", "needle", "-o", results, "--no-plan")
     (measured,) = json.loads(lbx.ok(*command, "--json", "--history", results).stdout)["decides"]
+    assert "assumed" not in lbx.ok(*command, "--history", results).stdout
     assert measured["basis"] == f"1 pair of runs of {results}"
     assert measured["documents"] == few["documents"]

@@ -67,7 +67,7 @@ def test_empty_answers_are_counted_and_marked(
     assert ("8 of them contain only reasoning" in said) is (kind == "inreasoning")
     (row,) = lbx.rows(out, "SELECT empty_answers, reasoning_unclosed FROM guards")
     assert row == {"empty_answers": 8, "reasoning_unclosed": 0}
-    assert "answers empty" in lbx("report", out, "guards").stdout
+    assert "answer empty" in lbx("report", out, "guards").stdout
 
 
 def test_unclosed_reasoning_is_not_called_empty_as_well(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.report.reports import REPORTS
+from lbx.results.read.stored_answers import LISTED
 from tests.cli.page_process import page_process
 from tests.command_line import Lbx, fails
 from tests.leval_scripts import CONFIG_PY, SCRIPT_PY
@@ -237,6 +239,28 @@ def test_answers_without_an_extracted_one_are_listed(lbx: Lbx, imports: Path) ->
     assert len(listed) == sum(row["unextracted"] for row in guards if row["benchmark"] == "longbench") == 20
     assert all("nothing extracted" in row["marks"] for row in listed)
     fails(lbx("show", imports, "--mark", "none"), 2, "There is no mark 'none'", "nothing extracted")
+
+
+def test_marks_have_the_names_of_reports(lbx: Lbx, results: Path) -> None:
+    """Names in the marks of task_scores, the columns of guards and the documents are those that --mark accepts."""
+    text = (Path(__file__).parents[2] / "docs/judging.md").read_text("utf-8")
+    table = text.partition("| mark | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
+    explained = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()]
+    guards = [column.heading for column in REPORTS["guards"].columns if column.name.endswith("_rate")]
+    assert sorted(explained) == sorted(guards) == sorted(LISTED)
+    listed = json.loads(lbx.ok("show", results, "--mark", "prompt cut", "--json").stdout)
+    assert [row["marks"] for row in listed] == ["prompt cut"]
+
+
+def test_wrong_answers_are_listed_and_left_out_ones_counted(lbx: Lbx, imports: Path) -> None:
+    done = lbx.ok("show", imports, "--tasks", "longbench_v2", "--mark", "wrong", "--rows", 3, "--json")
+    (row,) = lbx.rows(
+        imports, "SELECT count(*) AS n FROM scores WHERE headline AND score = 0 AND benchmark = 'longbench_v2'"
+    )
+    assert [row["score"] for row in json.loads(done.stdout)] == [0.0] * 3
+    assert f"3 of {row['n']:,} answers; --rows N shows more." in done.stderr
+    every = lbx.ok("show", imports, "--tasks", "longbench_v2", "--mark", "wrong", "--rows", row["n"], "--json")
+    assert len(json.loads(every.stdout)) == row["n"] and "--rows" not in every.stderr
 
 
 def test_a_selection_without_answers_is_announced(lbx: Lbx, results: Path) -> None:

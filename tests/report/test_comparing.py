@@ -460,6 +460,33 @@ def test_a_difference_that_is_the_same_everywhere_is_one(store: Store) -> None:
     assert lines(store, baseline="b")["qasper"]["verdict"] == "worse"
 
 
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+def test_a_verdict_beside_an_interval_with_0_is_explained(store: Store, first: str, second: str) -> None:
+    """Of twelve documents six differ, all in one direction: the exact test decides at p = 2 / 2^6."""
+    documents = [f"d{place // 2:02}/q{place}" for place in range(24)]
+    run(store, "a", {"qasper": dict.fromkeys(documents, 0.0)})
+    right = {key: float(place < 12) for place, key in enumerate(documents)}
+    run(store, "b", {"qasper": right | {documents[0]: 0.0, documents[2]: 0.0, documents[4]: 0.0}})
+    table = read_report(store, "comparison", ReportQuery(baseline=first, runs=(second,)))
+    (row,) = [row for row in table.dicts() if row["level"] == "task"]
+    assert (row["test"], row["p_holm"], row["verdict"]) == (
+        "sign flips",
+        2 / 2**6,
+        {"b": "better", "a": "worse"}[second],
+    )
+    assert row["low"] < 0 < row["high"]
+    words = "An interval may contain 0 where the verdict is better or worse: an exact test of the documents that differ"
+    for name in ("comparison", "decision"):
+        notes = sheet(REPORTS[name], read_report(store, name)).notes
+        assert sum(note.startswith(words) for note in notes) == 1, name
+
+
+@pytest.mark.parametrize("name", ["comparison", "decision"])
+def test_one_run_is_named_as_the_reason_for_no_rows(store: Store, name: str) -> None:
+    run(store, "a", {"qasper": random_scores(1)})
+    assert "the file has one run, or" in sheet(REPORTS[name], read_report(store, name)).notes[0]
+
+
 def test_no_two_columns_of_a_report_have_one_heading() -> None:
     for name, report in REPORTS.items():
         headings = [column.heading for column in report.columns]

@@ -83,6 +83,20 @@ def test_paragraphs_say_which_how_sure_why_and_what_next(store: Store) -> None:
     assert over.endswith("The lead over every other run is decided on none.") and "c leads" in over
 
 
+def test_a_score_over_some_of_a_run_s_questions_says_so(store: Store) -> None:
+    """The leader answered 60 questions, of which it has 20 in common with the other run."""
+    scores = random_scores(1, 60)
+    run(store, "a", {"qasper": scores})
+    run(store, "b", {"qasper": {key: value / 2 for key, value in [*scores.items()][:20]}})
+    (row,), notes = decide(store)
+    assert (row["leader"], row["n"], row["same_samples"]) == ("a", 20, False)
+    score = 100 * row["score"]
+    assert f"longbench: a comes first with {score:.1f} on the 20 questions that both it and b answered." in notes[-1]
+    run(store, "c", {"qasper": {key: value / 2 for key, value in scores.items()}})
+    rows, _ = decide(store)
+    assert {row["rival"]: row["same_samples"] for row in rows} == {"b": False, "c": True}
+
+
 def test_without_intervals_the_paragraphs_are_shorter(store: Store) -> None:
     _three(store)
     rows, notes = decide(store, without_intervals=True)

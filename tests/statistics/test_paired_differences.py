@@ -100,6 +100,18 @@ def test_few_documents_that_differ_are_flipped_whole() -> None:
     assert found.p == wanted.pvalue
 
 
+def test_no_interval_exceeds_the_scale() -> None:
+    """Half of the documents went from wrong to right: with three more assumed, t alone would pass 100 points."""
+    documents = [row // 2 for row in range(24)]
+    found = difference(estimate([0.0] * 24, documents), estimate([1.0] * 22 + [0.0] * 2, documents))
+    assert (found.interval.value, found.interval.high) == (pytest.approx(22 / 24), 1.0)
+    turned = difference(estimate([1.0] * 22 + [0.0] * 2, documents), estimate([0.0] * 24, documents))
+    assert (turned.interval.low, turned.interval.high) == (-1.0, -found.interval.low)
+    foreign = difference(estimate([0.0] * 24, documents), estimate([5.0] * 22 + [4.0] * 2, documents))
+    assert foreign.interval.low is not None and foreign.interval.high is not None
+    assert foreign.interval.low < foreign.interval.value <= foreign.interval.high, "scores of a foreign tool"
+
+
 def test_nothing_differs() -> None:
     found = difference(estimate([0.2, 0.4] * 30), estimate([0.2, 0.4] * 30))
     assert (found.interval.value, found.interval.se, found.p) == (0, 0, 1)

@@ -115,9 +115,9 @@ def test_filters_are_exact(client: TestClient) -> None:
     assert _count(client, "run=two") == 120
     assert _count(client, "task=longbench/qasper") == 240
     assert _count(client, "mark=failed") == 2
-    assert _count(client, "mark=cut&run=one") == 1
+    assert _count(client, "mark=prompt+cut&run=one") == 1
     assert _count(client, "mark=reasoning+unclosed") == 2
-    assert _count(client, "mark=out+of+tokens") == 2
+    assert _count(client, "mark=answer+at+its+limit") == 2
     assert _count(client, "mark=any") == 8
     assert _count(client, "least=50&most=50&run=one") == 30
     assert _count(client, "least=25.01&most=75&run=one") == 60

@@ -62,6 +62,13 @@ COLUMNS = (
 )  # fmt: skip
 NOT_COMPARED = "not compared"
 """Verdict of a pair that differs in more than the model."""
+_WIDER_THAN_EXACT = (
+    "an exact test of the documents that differ decides, and the interval, by Student's t, allows for more that might "
+    "differ"
+)
+_WIDER_THAN_T = (
+    "with fewer than thirty documents, intervals are wider for differences in one direction, and the test is not"
+)
 
 
 @dataclass(slots=True)
@@ -374,7 +381,7 @@ def _comparison_notes(table: Table) -> list[str]:
         "Samples are paired, each with the mean of its answers. "
         f"{texts}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."
     ]
-    return [*lines, *document_notes(rows), *_undecided_notes(rows), *cautions(table)]
+    return [*lines, *document_notes(rows), *verdict_notes(rows), *cautions(table)]
 
 
 def document_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -388,12 +395,22 @@ def document_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Explain undecided verdicts on differences with an interval that excludes 0, once for each reason."""
+def verdict_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Explain verdicts that differ from their intervals, once for each reason.
+
+    Such a verdict is undecided with an interval that excludes 0, or better or worse with an interval that contains 0.
+    """
     reasons: dict[str, None] = {}
+    wider: dict[str, None] = {}
     for row in rows:
         low, high, verdict = row.get("low"), row.get("high"), row.get("verdict") or ""
-        if low is None or high is None or low <= 0 <= high or not verdict.startswith("undecided"):
+        if low is None or high is None:
+            continue
+        if low <= 0 <= high:
+            if verdict.startswith(("better", "worse")):
+                wider[_WIDER_THAN_T if row["test"] == "t" else _WIDER_THAN_EXACT] = None
+            continue
+        if not verdict.startswith("undecided"):
             continue
         p, p_holm = row["p"] or 0.0, row["p_holm"] or 0.0
         differing = 1 - round(math.log2(p)) if p else 0
@@ -403,7 +420,10 @@ def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             reasons["p is corrected for the number of comparisons (Holm), intervals are not"] = None
         else:
             reasons["fewer than ten documents differ, so that an exact test decides"] = None
-    return [f"An interval may exclude 0 where the verdict is undecided: {'; '.join(reasons)}."] if reasons else []
+    return [
+        *([f"An interval may exclude 0 where the verdict is undecided: {'; '.join(reasons)}."] if reasons else []),
+        *([f"An interval may contain 0 where the verdict is better or worse: {'; '.join(wider)}."] if wider else []),
+    ]
 
 
 def cautions(table: Table) -> list[str]:
@@ -463,7 +483,7 @@ COMPARISON = Report(
         Column("verdict", "verdict"),
     ),
     notes=_comparison_notes,
-    empty="No two runs have answers to the same samples.",
+    empty="This needs two runs with answers to the same samples: the file has one run, or runs without common samples.",
     is_informative=has_numbers,
     omission_notes=_refusal_notes,
     takes=("--baseline", "--baseline-file", "--margin", "--allow-different-settings", "--tasks"),

@@ -17,7 +17,7 @@ from lbx.base.columns import Column
 from lbx.base.units import format_count
 from lbx.report.format.labels import Row
 from lbx.report.format.table_cells import cell_text
-from lbx.report.pairs import MOST_RUNS, RefusedPair, refusal
+from lbx.report.pairs import MOST_RUNS, RefusedPair, read_sides, refusal
 from lbx.report.query import ReportQuery
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows.comparison import (
@@ -29,6 +29,7 @@ from lbx.report.rows.comparison import (
     further_samples,
     scorable_samples,
     verdict,
+    verdict_notes,
 )
 from lbx.report.rows.leaderboard import LEADERBOARD
 from lbx.results import Store, Table
@@ -38,7 +39,8 @@ from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table
 
 COLUMNS = (
     "benchmark", "leader", "rival", "rank", "n", "score", "rival_score", "lead", *INTERVAL_COLUMNS, "p", "p_holm",
-    "test", "spread", "detectable", "verdict", "further_clusters", "further_samples", "bundle_samples", "caution",
+    "test", "spread", "detectable", "verdict", "further_clusters", "further_samples", "bundle_samples", "same_samples",
+    "caution",
 )  # fmt: skip
 _TURNED = {"better": "worse", "worse": "better"}
 _MOST_RIVALS, _MOST_NAMED = 5, 3
@@ -57,6 +59,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     order = {benchmark: runs for benchmark, runs in order.items() if len(runs) > 1}
     in_bundles = scorable_samples(store)
     n_runs = len(query.runs or run_names(store))
+    sides = read_sides(store, {run for runs in order.values() for run in runs}, outputs=True)
     rows: list[dict[str, Any]] = []
     all_refused: list[RefusedPair] = []
     for benchmark, runs in order.items():
@@ -64,7 +67,11 @@ def table(store: Store, query: ReportQuery) -> Table:
             lines, refused = compare_pairs(store, query)
         else:
             lines, refused = compare_pairs(store, replace(query, baseline=runs[0]), benchmark, "benchmark")
-        rows += _rows_of(benchmark, runs, [*lines, *refused], in_bundles, query.margin)
+        samples = {run: sides[run, benchmark].samples for run in runs}
+        rows += [
+            row | {"same_samples": samples[row["leader"]] == samples[row["rival"]]}
+            for row in _rows_of(benchmark, runs, [*lines, *refused], in_bundles, query.margin)
+        ]
         all_refused += [pair for pair in refused if pair.benchmark == benchmark]
     if all_refused and all(row["verdict"] == NOT_COMPARED for row in rows):
         raise refusal(all_refused)
@@ -173,7 +180,11 @@ def _over_all(benchmarks: Mapping[str, Sequence[Row]]) -> Paragraph:
 
 def _leader_sentence(benchmark: str, rows: Sequence[Row]) -> Paragraph:
     first = rows[0]
-    return [f"{benchmark}: ", _name(first, "leader"), f" comes first with {100 * first['score']:.1f}."]
+    score = f" comes first with {100 * first['score']:.1f}"
+    if first["same_samples"]:
+        return [f"{benchmark}: ", _name(first, "leader"), f"{score}."]
+    on_these = f" on the {format_count(first['n'], _sample_noun(first))} that both it and "
+    return [f"{benchmark}: ", _name(first, "leader"), f"{score}{on_these}", _name(first, "rival"), " answered."]
 
 
 def _how_sure(rows: Sequence[Row]) -> Iterator[str | RunName]:
@@ -253,7 +264,11 @@ LEAD = Column("lead", "lead, points", "points", interval=True)
 
 def _notes(table: Table) -> list[str]:
     rows = table.dicts()
-    return [*("".join(map(str, sentence)) for sentence in paragraphs(rows)), *document_notes(rows)]
+    return [
+        *("".join(map(str, sentence)) for sentence in paragraphs(rows)),
+        *document_notes(rows),
+        *verdict_notes(rows),
+    ]
 
 
 DECISION = Report(
@@ -271,7 +286,7 @@ DECISION = Report(
         Column("verdict", "verdict"),
     ),
     notes=_notes,
-    empty="No two runs have answers to the same benchmark.",
+    empty="This needs two runs with scores of the same benchmark: the file has one run, or runs of different ones.",
     is_informative=has_near_rival,
     omission_notes=_omission_notes,
     takes=("--margin", "--allow-different-settings", "--tasks"),

@@ -117,7 +117,7 @@ GUARDS = Report(
         *(
             Column(
                 f"{mark.name}_rate",
-                mark.heading,
+                mark.label,
                 "percent",
                 interval=True,
                 decimals=2,

@@ -34,7 +34,7 @@ from lbx.results.scoring.score_columns import (
     runs_by_id,
     score_interval_columns,
 )
-from lbx.statistics.differences import difference
+from lbx.statistics.differences import clip_difference, difference
 from lbx.statistics.estimates import Estimate, Stratum, interval
 
 WHOLE, CUT, LOST, UNKNOWN = "read whole", "cut", "cut, only reference lost", "unknown"
@@ -143,7 +143,7 @@ def _pair_lines(
 def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bool = True) -> TruncationLine:
     if estimate is None:
         return {}
-    bound = interval(estimate, bounded=bounded)
+    bound = interval(estimate) if bounded else clip_difference(interval(estimate, bounded=False))
     return {"n": bound.n, "score": bound.value, **score_interval_columns(bound, family, clustered=estimate.clustered)}
 
 

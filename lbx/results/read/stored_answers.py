@@ -96,8 +96,8 @@ def mark_condition(mark: Mark) -> str:
     return f"EXISTS (FROM scores c WHERE c.headline AND {mark.answer_test_sql('c')} AND {same})"
 
 
-LISTED: Mapping[str, Mark] = {mark.list_label: mark for mark in MARKS_BY_SEVERITY if mark.list_label}
-"""{name in lists: mark}, of the marks by which answers are listed and filtered."""
+LISTED: Mapping[str, Mark] = {mark.label: mark for mark in MARKS_BY_SEVERITY}
+"""{label: mark}, by which answers are listed and filtered."""
 
 
 @dataclass(frozen=True, slots=True)

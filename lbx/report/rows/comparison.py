@@ -396,7 +396,7 @@ def document_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def verdict_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Explain verdicts that differ from their intervals, once for each reason.
+    """Explain verdicts that contradict the intervals, once for each reason.
 
     Such a verdict is undecided with an interval that excludes 0, or better or worse with an interval that contains 0.
     """

@@ -286,7 +286,7 @@ DECISION = Report(
         Column("verdict", "verdict"),
     ),
     notes=_notes,
-    empty="This needs two runs with scores of the same benchmark: the file has one run, or runs on different benchmarks.",
+    empty="This needs two runs with scores of one benchmark: the file has one run, or runs on different benchmarks.",
     is_informative=has_near_rival,
     omission_notes=_omission_notes,
     takes=("--margin", "--allow-different-settings", "--tasks"),

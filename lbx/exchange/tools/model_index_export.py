@@ -12,6 +12,7 @@ from lbx.base.records import replace_surrogates
 from lbx.base.visible import one_line
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.tools.run_records import CONFIDENCE, RunRecord, TaskRecord, ascii_json, file_name_part
+from lbx.results.read.runs import DONE
 
 _TASK = {"type": "text-generation", "name": "Long-context understanding"}
 _Result = tuple[dict[str, Any], dict[str, Any]]
@@ -25,7 +26,8 @@ _AVERAGES = """
 def model_index_files(run: RunRecord) -> dict[str, Iterable[str]]:
     """Build the head of a model card with the scores of benchmarks and tasks, as {path: lines}.
 
-    A score over some of the samples is named so, because cards contain no field for coverage.
+    A score over some of the samples is named so, and the state of a run that is not done is among the details, because
+    cards contain no field for either.
     """
     results = [*_average_results(run), *(result for task in run.tasks for result in _task_results(run, task))]
     if not results:
@@ -39,8 +41,9 @@ def model_index_files(run: RunRecord) -> dict[str, Iterable[str]]:
 
 def _average_results(run: RunRecord) -> Iterator[_Result]:
     for row in run.store.query(_AVERAGES, [run.run_id]).dicts():
-        if row["tasks"] > 1:
-            coverage = f"{row['coverage']} samples" if row["coverage"] else ""
+        if row["tasks"] > 1 or row["coverage"]:
+            coverage = row["coverage"] or ""
+            coverage += " samples" if coverage and not coverage.endswith("answers") else ""
             yield _result(run, (row["benchmark"], ""), "average", row, coverage)
 
 
@@ -66,6 +69,8 @@ def _result(
     if task:
         dataset["config"] = _text(task)
     facts = {"answers": number["n"], "unit": "percent", "bundle": run.bundle_digest, "lbx": run.lbx_version}
+    if run.status != DONE:
+        facts["status"] = run.status
     if interval:
         facts |= {"interval": interval, "confidence": CONFIDENCE}
     return dataset, {

@@ -91,10 +91,8 @@ class _ScoreAggregator:
         coverage = store.query(sql, names).rows
         self._scorable: dict[str, int | None] = {task: samples for task, samples, *_ in coverage}
         self._iterations: dict[str, int] = {task: iterations for task, _, iterations, _ in coverage}
-        self._has_empty_tasks = any(
-            not answers and samples != 0 and benchmark.catalogue.has_task(task)
-            for task, samples, _, answers in coverage
-        )
+        without_answers = {task for task, samples, _, answers in coverage if samples and not answers}
+        self._empty_tasks = set(filter(benchmark.catalogue.has_task, without_answers))
         counts = store.query(
             "SELECT task, count(DISTINCT sample_id), count(error), count(*) FROM generations "
             "WHERE run_id = ? AND benchmark = ? AND error_type IS DISTINCT FROM ? GROUP BY ALL",
@@ -243,16 +241,20 @@ class _ScoreAggregator:
                 group if is_official else replace(group, official=None)
                 for group, is_official in self._covered_groups(groups, official_tasks)
             ]
-        if self._has_empty_tasks:
+        unanswered = {task: ScoredRows.of(()) for task in self._unanswered_tasks}
+        ends = self._with_failures({**tasks, **unanswered})
+        failed = {task: ends[0][task] for task in unanswered if ends and task in ends[0]}
+        if failed:
+            groups = [
+                group if is_sure else replace(group, official=None, partial=True)
+                for group, is_sure in self._covered_groups(groups, {**tasks, **failed})
+            ]
+        if (self._empty_tasks | unanswered.keys()) - failed.keys():
             open_groups = self._open_groups(groups, tasks)
             groups = [
                 replace(group, official=None, partial=True) if group.key in open_groups else group for group in groups
             ]
-        unanswered = {task: ScoredRows.of(()) for task in self._unanswered_tasks}
-        bounds = [
-            {group.key: group for group in self._benchmark.groups(rows)}
-            for rows in self._with_failures({**tasks, **unanswered})
-        ]
+        bounds = [{group.key: group for group in self._benchmark.groups(rows)} for rows in ends]
         return [
             replace(
                 group,

@@ -18,8 +18,9 @@ _TASK = {"type": "text-generation", "name": "Long-context understanding"}
 _Result = tuple[dict[str, Any], dict[str, Any]]
 """Dataset and metric of a result."""
 _AVERAGES = """
-    SELECT benchmark, tasks, n, score, low, high, coverage FROM leaderboard
-    WHERE run_id = ? AND score IS NOT NULL AND isfinite(score) ORDER BY benchmark
+    SELECT benchmark, n, score, low, high, l.coverage FROM leaderboard l
+    JOIN (SELECT run_id, benchmark, count(*) AS tasks_asked FROM coverage GROUP BY ALL) USING (run_id, benchmark)
+    WHERE tasks_asked > 1 AND run_id = ? AND score IS NOT NULL AND isfinite(score) ORDER BY benchmark
 """
 
 
@@ -41,10 +42,9 @@ def model_index_files(run: RunRecord) -> dict[str, Iterable[str]]:
 
 def _average_results(run: RunRecord) -> Iterator[_Result]:
     for row in run.store.query(_AVERAGES, [run.run_id]).dicts():
-        if row["tasks"] > 1 or row["coverage"]:
-            coverage = row["coverage"] or ""
-            coverage += " samples" if coverage and not coverage.endswith("answers") else ""
-            yield _result(run, (row["benchmark"], ""), "average", row, coverage)
+        coverage = row["coverage"] or ""
+        coverage += " samples" if coverage and not coverage.endswith("answers") else ""
+        yield _result(run, (row["benchmark"], ""), "average", row, coverage)
 
 
 def _task_results(run: RunRecord, task: TaskRecord) -> Iterator[_Result]:

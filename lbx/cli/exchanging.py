@@ -30,7 +30,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.rows.harness import HARNESS, summaries
 from lbx.results import Store
 from lbx.results.file.texts import removal_notice, require_texts
-from lbx.results.read.runs import only_run, resolve_runs
+from lbx.results.read.runs import DONE, only_run, resolve_runs, state_words, states_of_runs
 from lbx.results.scoring.aggregation import recompute_completed_samples
 from lbx.results.whole.bundle_rules import score_by_bundle
 from lbx.results.whole.run_changes import score, score_with
@@ -205,9 +205,8 @@ def export_files(options: ExportOptions) -> None:
 def _lacking(store: Store, run: str, file_format: str) -> Iterator[str]:
     """List warnings for readers of a run's files: the run is unfinished, lacks samples, or a harness asked it."""
     yield from summaries(store, [run])
-    ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
-    if status != "done":
-        yield f"The run {run} is {status}: its files may lack rows."
+    if (state := states_of_runs(store)[run]) != DONE:
+        yield f"The run {run} {state_words(state)}: its files may lack rows."
     parts = store.query(
         "SELECT task, samples, bundle_samples FROM coverage WHERE run_id = ? AND (benchmark = ? OR ?) "
         "AND samples < bundle_samples ORDER BY ALL",

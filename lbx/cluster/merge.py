@@ -171,12 +171,13 @@ def _require_numbers(store: Store, runs: Sequence[str]) -> None:
 
 
 def _close_runs(store: Store, summary: MergeSummary) -> None:
-    """Mark runs as interrupted that were running or lack samples, and count the failed answers of each run."""
+    """Mark done runs without all samples as interrupted, and count the failed answers of each run."""
     lacking = {gap.run for gap in summary.gaps}
-    for run, status in store.query("SELECT run_id, status FROM runs").rows:
-        if status == "running" or (status == "done" and run in lacking):
-            with store.transaction() as connection:
-                connection.execute("UPDATE runs SET status = 'interrupted' WHERE run_id = ?", [run])
+    with store.transaction() as connection:
+        connection.execute(
+            "UPDATE runs SET status = 'interrupted' WHERE status = 'done' AND list_contains(?::VARCHAR[], run_id)",
+            [list(lacking)],
+        )
     failed = store.query("SELECT run_id, count(*) FROM generations WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL")
     summary.failures = {run: count for run, count in failed.rows if summary.runs[run]}
 

@@ -21,7 +21,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.rows.comparison import ComparisonRow, compare_runs, verdict
 from lbx.report.rows.revisions import open_baseline
 from lbx.results import Store
-from lbx.results.read.runs import only_run, run_names
+from lbx.results.read.runs import only_run, run_names, unfinished_part
 from lbx.results.scoring.score_columns import find_benchmark, read_scores
 from lbx.statistics.estimates import Interval, interval
 
@@ -96,8 +96,9 @@ def check_run(
     run = _find_run(store, run, () if query.baseline_file else others)
     scores = _scores(store, run)
     failed, partial = _failed_samples(store, run), _partial_tasks(store, run)
+    gap = unfinished_part(store, run)
     conditions = [
-        _at_least(name, _find(name, scores, run), least, failed.get(name, 0), partial)
+        _at_least(name, _find(name, scores, run), least, failed.get(name, 0), partial, gap=gap)
         for name, least in least_scores.items()
     ]
     for other in others:
@@ -154,9 +155,11 @@ def _partial_tasks(store: Store, run: str) -> dict[str, str]:
 
 
 def _judge(
-    low: float | None, high: float | None, threshold: float, reason: str, failed: int
+    low: float | None, high: float | None, threshold: float, reason: str, failed: int, *, gap: str
 ) -> tuple[GateVerdict, str]:
     """Return the verdict on a value with this interval, and the reason if it is undecided."""
+    if gap:
+        return GateVerdict.UNDECIDED, f"the run {gap}; repeat its command to finish it"
     if failed:
         return GateVerdict.UNDECIDED, f"{format_count(failed, 'sample')} failed"
     if low is not None and low >= threshold:
@@ -166,14 +169,17 @@ def _judge(
     return GateVerdict.UNDECIDED, reason
 
 
-def _at_least(name: str, score: RunScore, least: float, failed: int, partial: Mapping[str, str]) -> Condition:
+def _at_least(
+    name: str, score: RunScore, least: float, failed: int, partial: Mapping[str, str], *, gap: str
+) -> Condition:
     bounds = interval(score.estimate, _LEVEL)
     low, high = _percent(bounds.low), _percent(bounds.high)
     reason = _no_interval(bounds) if low is None else f"{least:g} is inside the interval"
     tasks = {task: text for task, text in partial.items() if f"{task}/".startswith(f"{name}/")}
     return Condition(
         name, f"at least {least:g}", bounds.n, bounds.clusters, 100 * score.score, low, high,
-        *_judge(low, high, least, reason, failed), "; ".join(f"{task}: {text}" for task, text in tasks.items()),
+        *_judge(low, high, least, reason, failed, gap=gap if tasks else ""),
+        "; ".join(f"{task}: {text}" for task, text in tasks.items()),
     )  # fmt: skip
 
 
@@ -200,6 +206,7 @@ def _not_worse(
             f"{run} and {other} have no benchmark in common.", fix="Check a run with answers to the same tasks."
         )
     theirs = _scores(store, baseline)
+    gaps = {side: part for side in dict.fromkeys((run, baseline)) if (part := unfinished_part(store, side))}
     for name in names:
         for side, its_scores in ((run, scores), (other, theirs)):
             _find(name, its_scores, side)
@@ -207,7 +214,8 @@ def _not_worse(
             raise UsageError(
                 f"{run} and {other} answered different samples of {name}: {rows[name].difference.interval.n:,} in "
                 f"common, {unpaired:,} not.",
-                fix="Run both with the same --limit, --sample or --ids. The report `revisions` lists what differs.",
+                fix=_finish(gaps)
+                or "Run both with the same --limit, --sample or --ids. The report `revisions` lists what differs.",
             )
         row = rows[name]
         counts = [interval(side.estimate).n for side in (scores[name], theirs[name])]
@@ -215,12 +223,17 @@ def _not_worse(
             raise UsageError(
                 f"{run} and {other} answered different samples of {name}: {counts[0]:,} and {counts[1]:,}, "
                 f"{row.difference.interval.n:,} of them in common.",
-                fix="Run both with the same --limit, --sample or --ids.",
+                fix=_finish(gaps) or "Run both with the same --limit, --sample or --ids.",
             )
-        yield _compare(name, other, row, query.margin, failed.get(name, 0))
+        yield _compare(name, other, row, query.margin, failed.get(name, 0), gap=gaps.get(run, ""))
 
 
-def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: int) -> Condition:
+def _finish(gaps: Mapping[str, str]) -> str:
+    """Describe the remedy for unfinished runs, or ""."""
+    return " ".join(f"{run} {part}: repeat its command to finish it." for run, part in gaps.items())
+
+
+def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: int, *, gap: str) -> Condition:
     difference = row.difference
     low, high = _percent(difference.low_90), _percent(difference.high_90)
     text = verdict(row, margin)
@@ -228,8 +241,8 @@ def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: i
         reason = text.removeprefix("undecided: ")
     else:
         reason = _no_interval(difference.interval) if low is None else f"{text}; perhaps by less than {margin:g}"
-    judged = _judge(low, high, -margin, reason, failed)
-    if text == "same outputs" and not failed:
+    judged = _judge(low, high, -margin, reason, failed, gap=gap)
+    if text == "same outputs" and not failed and not gap:
         judged = GateVerdict.PASSED, ""
     return Condition(
         name, f"not worse than {other} by {margin:g} points", difference.interval.n, difference.interval.clusters,

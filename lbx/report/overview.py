@@ -23,7 +23,7 @@ from lbx.report.rows.board import BOARD, BOARDS
 from lbx.report.rows.failures import FAILURES
 from lbx.report.rows.guards import mark_counts
 from lbx.report.rows.harness import summaries
-from lbx.report.rows.leaderboard import LEADERBOARD
+from lbx.report.rows.leaderboard import LEADERBOARD, read_reasons
 from lbx.report.rows.length_curve import LENGTH_CURVE
 from lbx.report.rows.paper import OVERALL_COLUMNS, PAPER, average_numbers, has_paper, read_paper
 from lbx.results import Store, Table
@@ -58,7 +58,7 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
     if not board.rows:
         tables = [(name, read_report(store, name, query)) for name in _other_reports(store)]
         others = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
-        return [*others, *failures, more] if others else [sheet(LEADERBOARD, board)]
+        return [*others, *failures, more] if others else [sheet(LEADERBOARD, board, read_reasons(store, board))]
     averages = _averages(paper, board)
     marks = with_labels(store, mark_counts(store, query), among)
     rest = [*_fault_counts(marks), *failures, more]

@@ -17,10 +17,11 @@ _SCORES = """
     SELECT l.*, CASE WHEN t.is_known THEN coalesce(l.asked + t.unasked, t.scorable)::BIGINT END AS scorable_answers,
            t.answers_per_sample, t.done
     FROM leaderboard l JOIN (
-        SELECT run_id, benchmark, list(task ORDER BY task) AS done, count(scorable_samples) = count(*) AS is_known,
-               sum(iterations * greatest(scorable_samples - asked, 0)) AS unasked,
+        SELECT run_id, benchmark, list(task ORDER BY task) FILTER (times > 0) AS done,
+               count(scorable_samples) = count(*) AS is_known,
+               sum(iterations * greatest(scorable_samples - coalesce(asked, 0), 0)) AS unasked,
                sum(iterations * scorable_samples) AS scorable, sum(times) / sum(asked) AS answers_per_sample
-        FROM coverage JOIN (
+        FROM coverage LEFT JOIN (
             SELECT run_id, benchmark, task, count(DISTINCT sample_id) AS asked, count(*) AS times
             FROM generations GROUP BY ALL
         ) USING (run_id, benchmark, task)

@@ -85,7 +85,8 @@ class Report:
         draw: Function that draws the figures.
         make_sheets: Function from the rows, further notes, and whether to draw with characters, to tables for readers.
             The default is one table of the columns.
-        read_notes: Function that reads further notes for ``make_sheets`` from the file.
+        read_notes: Function that reads further notes for ``make_sheets`` from the file, or the reasons why there are no
+            rows.
         mark_ties: Function that adds a last column "alike": whether a score does not differ significantly from the
             best score.
         page: Place on the page of a whole results file, or None if the page does not show the report.
@@ -182,7 +183,7 @@ class Report:
         """
         if self.make_sheets and table.rows and (sheets := self.make_sheets(table, further_notes, in_text)):
             return sheets
-        return [sheet(self, table)]
+        return [sheet(self, table, further_notes)]
 
     def write_parquet(self, store: Store, query: ReportQuery, path: Path) -> int:
         """Write the rows to a parquet file, in the types of the view. Returns the number of rows. Raises UsageError."""

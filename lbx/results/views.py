@@ -154,22 +154,31 @@ VIEWS: dict[str, str] = {
                nullif(length_up_to, 0) AS length_up_to, n, score, {_INTERVAL}
         FROM numbers WHERE kind = 'length'
     """,
-    # Number of a task's samples that have an answer; bundle_samples is NULL if unknown (older or imported runs).
-    # Metrics count scorable_samples of these: others are only for judges and people.
+    # Number of a task's samples that have an answer: of each task that the run was asked for, also if none was answered
+    # before the run ended; bundle_samples is NULL if unknown (older or imported runs). Metrics count scorable_samples
+    # of these: others are only for judges and people. A task without an answer has the iterations of its benchmark.
     "coverage": f"""
+        WITH answered AS (
+            SELECT run_id, benchmark, task, count(DISTINCT sample_id) FILTER (WHERE error IS NULL) AS samples,
+                   count(*) FILTER (WHERE error IS NULL) AS answers, max(iteration) + 1 AS iterations
+            FROM generations WHERE {_EVALUATED} GROUP BY ALL
+        ), asked AS (
+            SELECT run_id, split_part(name, '/', 1) AS benchmark, substr(name, instr(name, '/') + 1) AS task
+            FROM (SELECT run_id, unnest(json_keys(task_samples)) AS name FROM runs) WHERE {_EVALUATED}
+        ), every_task AS (
+            SELECT run_id, benchmark, task, coalesce(samples, 0) AS samples, coalesce(answers, 0) AS answers,
+                   coalesce(iterations, max(iterations) OVER (PARTITION BY run_id, benchmark), 1) AS iterations,
+                   '$."' || benchmark || '/' || task || '"' AS place
+            FROM answered FULL JOIN asked USING (run_id, benchmark, task)
+        )
         SELECT *, bundle_samples * iterations AS bundle_answers
         FROM (
-            SELECT g.run_id, g.benchmark, g.task, g.samples,
-                   (r.task_samples->>g.place)::BIGINT AS bundle_samples,
-                   (r.task_samples->>g.place)::BIGINT - coalesce((r.unscored_samples->>g.place)::BIGINT, 0)
+            SELECT t.run_id, t.benchmark, t.task, t.samples,
+                   (r.task_samples->>t.place)::BIGINT AS bundle_samples,
+                   (r.task_samples->>t.place)::BIGINT - coalesce((r.unscored_samples->>t.place)::BIGINT, 0)
                        AS scorable_samples,
-                   greatest(g.iterations, try_cast(r.settings->>'iterations' AS BIGINT)) AS iterations, g.answers
-            FROM (
-                SELECT run_id, benchmark, task, '$."' || benchmark || '/' || task || '"' AS place,
-                       count(DISTINCT sample_id) FILTER (WHERE error IS NULL) AS samples,
-                       count(*) FILTER (WHERE error IS NULL) AS answers, max(iteration) + 1 AS iterations
-                FROM generations WHERE {_EVALUATED} GROUP BY ALL
-            ) g JOIN runs r USING (run_id)
+                   greatest(t.iterations, try_cast(r.settings->>'iterations' AS BIGINT)) AS iterations, t.answers
+            FROM every_task t JOIN runs r USING (run_id)
         )
     """,
     # Differences between runs of one model, backend and mode: the settings in which they differ, and the run's name if

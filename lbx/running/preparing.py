@@ -84,6 +84,8 @@ def _resolve_for(spec: RunSpec, bundle: Bundle, find_card: Callable[[], ModelCar
 
 def _resolved_run(spec: RunSpec, bundle: Bundle, tasks: Sequence[Task], families: Sequence[Benchmark]) -> ResolvedRun:
     selection = select_samples(spec.choice, bundle, tasks, benchmarks_with(*families))
+    if selection.positions is not None:  # a task without a selected sample, as with --ids, is not part of the run
+        tasks = [task for task in tasks if selection.count(task)] or tasks
     names, settings = zip(*spec.variants, strict=True)
     return ResolvedRun(spec, bundle, tasks, selection, names, settings, extra_benchmarks=families)
 

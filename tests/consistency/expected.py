@@ -33,7 +33,7 @@ def expected(file: File) -> Expected:
             "tasks": len(made.generations),
             "failed": sum(row.failed for row in rows),
             "truncated": _known(rows),
-            "status": file.runs[made.run]["status"],
+            "status": "killed" if goes_on else file.runs[made.run]["status"],
         }
         answer_counts: list[tuple[int, int | None, int]] = []
         for task, some in made.generations.items():

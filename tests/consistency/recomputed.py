@@ -182,9 +182,12 @@ class Numbers:
             group_numbers(self.benchmark, {task: self._filled(task, value) for task in (*self.scored, *self.lost)})
             for value in (0.0, 1.0)
         ]
+        # Nor is one to which a task belongs that has only failures.
+        lost = {task: self._filled(task, 0.0) for task in self.lost}
+        with_lost = group_numbers(self.benchmark, {**self.scored, **lost})
         found = {}
         for place, one in group_numbers(self.benchmark, self.scored).items():
-            sure = place in whole and whole[place].n == one.n
+            sure = place in whole and whole[place].n == one.n == with_lost[place].n
             shown = one if sure else replace(one, official=None, partial=True)
             if place not in as_cut or as_cut[place].n != one.n:
                 shown = replace(shown, official=None)

@@ -88,11 +88,11 @@ def test_a_run_that_was_killed_is_exported_with_its_status(lbx: Lbx, tmp_path: P
         connection.execute("UPDATE runs SET task_samples = '{\"longbench/qasper\": 200}'")
         connection.execute("DELETE FROM numbers")
     done = lbx.ok("export", form, results, "-o", out)
-    assert "The run org/one is running: its files may lack rows." in done.stderr
+    assert "The run org/one was killed: its files may lack rows." in done.stderr
     assert "only a part of qasper (11 of 200 samples); the files state the counts." in " ".join(done.stderr.split())
     assert "11 answers" in done.stdout and ("1 failed" in done.stdout) == (form != "inspect")
     text = b"".join(contents(out).values()).decode("ascii").replace('"', "")
-    for fact in ("status: running", "samples_in_data: 200", "samples_asked: 12", "failed: 1"):
+    for fact in ("status: killed", "samples_in_data: 200", "samples_asked: 12", "failed: 1"):
         assert fact in text
 
 

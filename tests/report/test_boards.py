@@ -406,7 +406,7 @@ def test_a_run_that_goes_on_has_no_number_yet(store: Store) -> None:
     store._connection.execute("DELETE FROM numbers WHERE kind IN ('task', 'group')")  # as before the first adding up
     store._connection.execute("UPDATE runs SET status = 'running'")
     (row,) = (row for row in rows_of(store, "longbench_v2") if row["run_id"])
-    assert (row["overall"], row["note"]) == (None, "running")
+    assert (row["overall"], row["note"]) == (None, "killed")
 
 
 @pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html", "csv"])

@@ -12,20 +12,23 @@ from lbx.base.records import replace_surrogates
 from lbx.base.visible import one_line
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.tools.run_records import CONFIDENCE, RunRecord, TaskRecord, ascii_json, file_name_part
+from lbx.results.read.runs import DONE
 
 _TASK = {"type": "text-generation", "name": "Long-context understanding"}
 _Result = tuple[dict[str, Any], dict[str, Any]]
 """Dataset and metric of a result."""
 _AVERAGES = """
-    SELECT benchmark, tasks, n, score, low, high, coverage FROM leaderboard
-    WHERE run_id = ? AND score IS NOT NULL AND isfinite(score) ORDER BY benchmark
+    SELECT benchmark, n, score, low, high, l.coverage FROM leaderboard l
+    JOIN (SELECT run_id, benchmark, count(*) AS tasks_asked FROM coverage GROUP BY ALL) USING (run_id, benchmark)
+    WHERE tasks_asked > 1 AND run_id = ? AND score IS NOT NULL AND isfinite(score) ORDER BY benchmark
 """
 
 
 def model_index_files(run: RunRecord) -> dict[str, Iterable[str]]:
     """Build the head of a model card with the scores of benchmarks and tasks, as {path: lines}.
 
-    A score over some of the samples is named so, because cards contain no field for coverage.
+    A score over some of the samples is named so, and the state of a run that is not done is among the details, because
+    cards contain no field for either.
     """
     results = [*_average_results(run), *(result for task in run.tasks for result in _task_results(run, task))]
     if not results:
@@ -39,9 +42,9 @@ def model_index_files(run: RunRecord) -> dict[str, Iterable[str]]:
 
 def _average_results(run: RunRecord) -> Iterator[_Result]:
     for row in run.store.query(_AVERAGES, [run.run_id]).dicts():
-        if row["tasks"] > 1:
-            coverage = f"{row['coverage']} samples" if row["coverage"] else ""
-            yield _result(run, (row["benchmark"], ""), "average", row, coverage)
+        coverage = row["coverage"] or ""
+        coverage += " samples" if coverage and not coverage.endswith("answers") else ""
+        yield _result(run, (row["benchmark"], ""), "average", row, coverage)
 
 
 def _task_results(run: RunRecord, task: TaskRecord) -> Iterator[_Result]:
@@ -66,6 +69,8 @@ def _result(
     if task:
         dataset["config"] = _text(task)
     facts = {"answers": number["n"], "unit": "percent", "bundle": run.bundle_digest, "lbx": run.lbx_version}
+    if run.status != DONE:
+        facts["status"] = run.status
     if interval:
         facts |= {"interval": interval, "confidence": CONFIDENCE}
     return dataset, {

@@ -16,7 +16,7 @@ from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import Store
 from lbx.results.file.texts import texts_of
-from lbx.results.read.runs import check_runs, metadata_of
+from lbx.results.read.runs import check_runs, metadata_of, states_of_runs
 
 CONFIDENCE = 0.95
 TASK_PREFIX = "lbx-"
@@ -27,13 +27,18 @@ _TASKS = """
     SELECT g.benchmark, g.task, count(*) AS asked, count(*) - count(g.error) AS answered, count(g.error) AS failed,
            CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE truncated) END AS truncated,
            count(DISTINCT sample_id) AS samples_asked,
-           count(DISTINCT sample_id) FILTER (WHERE g.error IS NULL) AS samples_answered,
+           count(DISTINCT sample_id) FILTER (WHERE g.error IS NULL) AS answered_samples,
            c.bundle_samples AS samples_in_data,
            max(iteration) + 1 AS iterations,
            sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
            sum(output_tokens) AS output_tokens, sum(reasoning_tokens) AS reasoning_tokens
     FROM generations g LEFT JOIN coverage c USING (run_id, benchmark, task)
     WHERE g.run_id = ? AND g.benchmark <> ? GROUP BY ALL
+"""
+_SAMPLES = """
+    SELECT coalesce(sum(samples), 0)::BIGINT,
+           CASE WHEN count(bundle_samples) = count(*) THEN sum(bundle_samples)::BIGINT END
+    FROM coverage WHERE run_id = ?
 """
 _NUMBERS = """
     SELECT * EXCLUDE (run_id, position, task_position, in_paper, df, within)
@@ -68,9 +73,9 @@ _NUMBER_FACTS = (
     "official", "unit", "partial", "headline", "metric_version", "n", "cluster_by", "clusters", "method", "low", "high",
     "failed_as_0", "failed_as_1",
 )  # fmt: skip
-_RUN_COLUMNS = ("run_id", "model", "backend", "backend_version", "bundle_digest", "lbx_version", "status")
+_RUN_COLUMNS = ("run_id", "model", "backend", "backend_version", "bundle_digest", "lbx_version")
 _TOKENS = ("prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-_COUNTS = ("asked", "answered", "failed", "truncated", "samples_asked", "samples_answered", "samples_in_data")
+_COUNTS = ("asked", "answered", "failed", "truncated", "samples_asked", "answered_samples", "samples_in_data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,9 @@ class RunRecord:
     """A run with tasks in the paper's order. Times are UTC.
 
     Attributes:
+        status: the state of the run (``lbx.results.read.runs.run_state``).
+        answered_samples, samples_in_data: number of samples of all tasks that the run was asked for, also without an
+            answer. The second is None if unknown.
         settings: the run's settings without the list of imported files.
         texts: which texts the file contains (``lbx.results.file.texts.texts_of``), or None for all.
     """
@@ -116,6 +124,8 @@ class RunRecord:
     bundle_digest: str
     lbx_version: str
     status: str
+    answered_samples: int
+    samples_in_data: int | None
     started_at: datetime
     finished_at: datetime | None
     settings: Mapping[str, Any]
@@ -132,7 +142,8 @@ class RunRecord:
     def facts(self) -> dict[str, Any]:
         """Facts of the run for which the tools' files contain no field."""
         names = ("run_id", "status", "backend", "backend_version", "bundle_digest", "settings")
-        return {**{name: getattr(self, name) for name in names}, "texts": self.texts or "all"}
+        counts = {"run_samples_answered": self.answered_samples, "run_samples_in_data": self.samples_in_data}
+        return {**{name: getattr(self, name) for name in names}, **counts, "texts": self.texts or "all"}
 
     def answers(self, task: TaskRecord) -> Iterator[dict[str, Any]]:
         """Yield a task's answers with question, references and scores, in the order of the data."""
@@ -176,9 +187,13 @@ def read_run(store: Store, run_id: str) -> RunRecord:
         for row in sorted(rows, key=lambda row: (order.get((row["benchmark"], row["task"]), len(order)), row["task"]))
     ]
     settings = json.loads(run["settings"])
+    ((answered_samples, samples_in_data),) = store.query(_SAMPLES, [run_id]).rows
     return RunRecord(
         store=store,
         **{name: run[name] for name in _RUN_COLUMNS},
+        status=states_of_runs(store)[run_id],
+        answered_samples=answered_samples,
+        samples_in_data=samples_in_data,
         started_at=run["started_at"].replace(tzinfo=UTC),
         finished_at=run["finished_at"] and run["finished_at"].replace(tzinfo=UTC),
         settings={name: value for name, value in settings.items() if name != "files"},

@@ -51,10 +51,14 @@ _LABEL_PARTS = ("mode", "differs_in")
 """Columns that labels of runs include if needed to distinguish runs."""
 
 
-def sheet(view: Report, table: Table) -> Sheet:
-    """Format the rows of a report as a sheet."""
+def sheet(view: Report, table: Table, reasons: Sequence[str] = ()) -> Sheet:
+    """Format the rows of a report as a sheet.
+
+    Args:
+        reasons: Reasons why there are no rows, in place of ``view.empty``.
+    """
     if not table.rows:
-        return Sheet(view.title, view.columns, [], [view.empty])
+        return Sheet(view.title, view.columns, [], [*reasons] or [view.empty])
     full_table, table = table, informative_rows(view, table)
     unknown = _unknown_notes(view, full_table, table)
     if not table.rows:

@@ -16,6 +16,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.ranks import ranked_runs
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store, Table
+from lbx.results.read.runs import states_of_runs
 from lbx.results.scoring.score_columns import runs_by_id
 
 _RUNS = """
@@ -80,6 +81,8 @@ class PageSource:
 
     def __post_init__(self) -> None:
         rows = self.store.query(_RUNS, [list(self.query.runs), ranked_runs(self.store)]).dicts() if self.store else []
+        states = states_of_runs(self.store) if self.store and rows else {}
+        rows = [{**row, "status": states[row["run_id"]]} for row in rows]
         who = runs_by_id(self.store) if self.store else {}
         names = [truncate_text(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
         self.labels = [f"{label} #{i + 1}" if names.count(label) > 1 else label for i, label in enumerate(names)]

@@ -53,13 +53,14 @@ from lbx.report.rows.paper import Curves, curves
 from lbx.report.rows.reference import PublishedModel, find_published, load_published
 from lbx.results import Store, Table
 from lbx.results.file.imports import harness_of
+from lbx.results.read.runs import KILLED, RUNNING, states_of_runs
 from lbx.results.rows import BOUND_COLUMNS
 from lbx.results.views import MODE_OF_RUN, NUMBERS_OF_TASKS_AND_GROUPS
 
 T = TypeVar("T")
 
 _ANSWERING_RUNS = f"""
-    SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.status, r.settings, r.metadata
+    SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.settings, r.metadata
     FROM runs r JOIN distinctions d USING (run_id)
     WHERE r.run_id IN (SELECT run_id FROM generations WHERE benchmark = ?)
     ORDER BY r.model, r.backend, r.run_id
@@ -113,7 +114,7 @@ def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
         numbers: dict[str, list[dict[str, Any]]] = {}
         for row in store.query(_NUMBERS, [benchmark]).dicts() if runs else ():
             numbers.setdefault(row["run_id"], []).append(row)
-        sample_counts = answer_counts(store) if runs else {}
+        sample_counts, states = (answer_counts(store), states_of_runs(store)) if runs else ({}, {})
         closed_shares = {
             run_id: _coverage_text(*counts) for run_id, *counts in store.query(_CLOSED, [benchmark]).rows if runs
         }
@@ -124,7 +125,14 @@ def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
                 ratings.setdefault(run_id, []).append(task_rating)
         cached_entries[benchmark] = [
             replace(
-                _run_entry(run, benchmark, numbers.get(run["run_id"], []), sample_counts, closed_shares),
+                _run_entry(
+                    run,
+                    benchmark,
+                    numbers.get(run["run_id"], []),
+                    sample_counts,
+                    closed_shares,
+                    state=states[run["run_id"]],
+                ),
                 ratings=ratings.get(run["run_id"], ()),
             )
             for run in runs
@@ -138,6 +146,8 @@ def _run_entry(
     number_rows: Iterable[Mapping[str, Any]],
     sample_counts: Mapping[tuple[str, str, str | None], tuple[int, int]],
     closed_shares: Mapping[str, str | None],
+    *,
+    state: str,
 ) -> BoardEntry:
     unit = unit_of(benchmark)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
@@ -164,8 +174,8 @@ def _run_entry(
     )
     if (harness := harness_of(settings)) and harness.unofficial_tasks:
         note = "; ".join(filter(None, (note, f"asked by {harness.title}")))
-    if run["status"] == "running":
-        note = "; ".join(filter(None, ("running", note)))
+    if state in (RUNNING, KILLED):
+        note = "; ".join(filter(None, (state, note)))
     mode = run["mode"] or ""
     return BoardEntry(
         run["model"], run["run_id"], run["backend"],

@@ -305,6 +305,7 @@ CARD = Report(
     ),
     notes=_notes,
     empty=leaderboard.LEADERBOARD.empty,
+    read_notes=leaderboard.read_reasons,
     reads="coverage",
     takes=("--keep-share", "--keep-score"),
     rows=table,

@@ -35,7 +35,7 @@ _OWN = f"""
 _ANSWERED = """
     SELECT c.run_id, c.benchmark, c.task, sum(c.samples)::BIGINT AS samples,
            sum(greatest(g.asked, c.bundle_samples))::BIGINT AS every
-    FROM coverage c JOIN (
+    FROM coverage c LEFT JOIN (
         SELECT run_id, benchmark, task, count(DISTINCT sample_id) AS asked FROM generations GROUP BY ALL
     ) g USING (run_id, benchmark, task)
     GROUP BY GROUPING SETS ((c.run_id, c.benchmark, c.task), (c.run_id, c.benchmark))

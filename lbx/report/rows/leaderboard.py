@@ -36,6 +36,7 @@ from lbx.report.ranks import read_ranked_scores, score_bounds, select_runs, sort
 from lbx.report.report import COVERAGE, TWIN, WHO, PagePlace, Report
 from lbx.report.rows.comparison import compare_averages
 from lbx.results import Store, Table
+from lbx.results.read.runs import DONE, RUNNING, run_states, state_words, states_of_runs
 from lbx.results.scoring.score_columns import find_benchmark
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import fewest_clusters, holm
@@ -69,8 +70,9 @@ def _table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report in order, with ``place`` "1" or "1-3", or None without other runs on the tasks."""
     scores = read_ranked_scores(store)
     rows = select_runs(scores, query.runs)
-    averaged = {*store.query(_AVERAGED).rows}
+    averaged, states = {*store.query(_AVERAGED).rows}, states_of_runs(store)
     for row in rows:
+        row["status"] = states[row["run_id"]]
         family = find_benchmark(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
         row["score_of"] = None if row["score"] is None else (family.scoring if family else ScoringRules()).average_of
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
@@ -297,6 +299,21 @@ def _draw_figures(source: FigureSource) -> Iterator[Figure]:
             yield Figure(title, svg, f"{_TIES}." if ties else "", benchmark)
 
 
+def read_reasons(store: Store, table: Table) -> list[str]:
+    """List the reasons why no run has a score, or [] if one has."""
+    if table.rows:
+        return []
+    reasons = [
+        f"{run.run_id} {state_words(run.state)} with 0 answers"
+        + ("." if run.state == RUNNING else "; repeat its command to continue.")
+        for run in run_states(store)
+        if not run.answers and run.state != DONE
+    ] or [LEADERBOARD.empty]
+    if store.query("SELECT judge_id FROM judges UNION ALL SELECT set_id FROM ratings LIMIT 1").rows:
+        reasons.append("The reports judge_results and rating_results have verdicts and ratings.")
+    return reasons
+
+
 LEADERBOARD = Report(
     name="leaderboard",
     title="Leaderboard (the headline score of each benchmark, percent)",
@@ -317,7 +334,8 @@ LEADERBOARD = Report(
         Column("status", "status", rank=5),
     ),
     notes=_leaderboard_notes,
-    empty="No answer has a score yet. The reports judge_results and rating_results have verdicts and ratings.",
+    empty="No answer has a score yet.",
+    read_notes=read_reasons,
     reads="coverage",
     rows=table,
     draw=_draw_figures,

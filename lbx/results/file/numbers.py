@@ -37,6 +37,11 @@ def replace_opinions(
     insert(connection, "numbers", rows)
 
 
+def delete_averages(connection: duckdb.DuckDBPyConnection, run_id: str, benchmarks: Iterable[str]) -> None:
+    """Delete a run's numbers over the tasks of benchmarks, which more tasks of the run change."""
+    delete_numbers(connection, _OVER_TASKS, _BENCHMARK, {(run_id, benchmark) for benchmark in benchmarks})
+
+
 def delete_stale_numbers(
     connection: duckdb.DuckDBPyConnection,
     changed_answers: set[tuple[str, str, str]],

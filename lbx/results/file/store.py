@@ -171,14 +171,16 @@ class Store:
                 the file's texts were removed.
         """
         require_texts(self, "A run cannot be added to it or continued.")
-        columns = "settings, model, backend, bundle_digest, status, benchmark_versions"
+        columns = "settings, model, backend, bundle_digest, status, benchmark_versions, task_samples"
         existing = self.query(f"SELECT {columns} FROM runs WHERE run_id = ?", [run.run_id])
         if existing.rows:
             (old,) = existing.dicts()
             refuse_other_run(self.path, run, old)
             if old["status"] == "running":  # it was killed, perhaps before other runs' numbers were recomputed
                 self.completed_tasks |= self._possibly_completed_tasks(run.run_id)
+            further = (run.task_samples or {}).keys() - json.loads(old["task_samples"] or "{}").keys()
             with self.transaction() as connection:
+                numbers.delete_averages(connection, run.run_id, {task.partition("/")[0] for task in further})
                 connection.execute(
                     "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
                     "benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON), "

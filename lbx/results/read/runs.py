@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.base.units import format_count
 from lbx.results.file.contents import COLUMN_TYPES
 from lbx.results.file.identity import joined_settings, setting_differences
 from lbx.results.file.sessions import progress_of_runs
@@ -164,7 +165,7 @@ def find_run(store: Store, run: RunRow, names: Sequence[str]) -> RunRow:
     return replace(run, run_id=next((name for name in names if name not in stored_rows), names[0]))
 
 
-RUNNING, KILLED = "running", "killed"
+RUNNING, KILLED, DONE = "running", "killed", "done"
 _NEWEST = 50
 """Number of newest answers from which the pace is computed. Prompts of the same task are of similar length."""
 
@@ -174,7 +175,7 @@ class RunState:
     """Progress of a run.
 
     Attributes:
-        state: "running", "done", "interrupted", "failed", or "killed" if the process ended without recording an end.
+        state: see ``run_state``.
         answers: number of answers, including failures.
         total: number of answers of the complete run, or None if unknown.
         failures: number of failed answers.
@@ -196,6 +197,41 @@ class RunState:
     left_s: float | None = None
     last_error: str = ""
     last_failure: AnswerKey | None = None
+
+
+def run_state(status: str, *, is_active: bool) -> str:
+    """Return the state of a run: "running", "done", "interrupted", "failed", or "killed" if no end was recorded.
+
+    Args:
+        status: the status in the file, "running" until the process records the end.
+        is_active: whether the process that writes the file works on the run.
+    """
+    return RUNNING if is_active else KILLED if status == RUNNING else status
+
+
+def states_of_runs(store: Store) -> dict[str, str]:
+    """Return {run: state} for all runs (``run_state``)."""
+    active = progress_of_runs(store)
+    rows = store.query("SELECT run_id, status FROM runs").rows
+    return {run_id: run_state(status, is_active=run_id in active) for run_id, status in rows}
+
+
+def unfinished_part(store: Store, run_id: str) -> str:
+    """Describe a run that is not done and lacks answers, "was killed with 30 of 180 answers", or return ""."""
+    state = states_of_runs(store)[run_id]
+    ((answers, total),) = store.query(
+        "SELECT sum(answers)::BIGINT, CASE WHEN count(bundle_answers) = count(*) THEN sum(bundle_answers)::BIGINT END "
+        "FROM coverage WHERE run_id = ?",
+        [run_id],
+    ).rows
+    if state == DONE or total is None or answers >= total:
+        return ""
+    return f"{state_words(state)} with {answers:,} of {format_count(total, 'answer')}"
+
+
+def state_words(state: str) -> str:
+    """Turn a state into the predicate of a sentence: "is running", "was killed", "failed"."""
+    return {RUNNING: "is running", "failed": "failed"}.get(state, f"was {state}")
 
 
 def run_states(store: Store, runs: Sequence[str] = ()) -> list[RunState]:
@@ -235,14 +271,13 @@ def run_states(store: Store, runs: Sequence[str] = ()) -> list[RunState]:
 
 
 def _state(row: Mapping[str, Any], time: datetime, *, is_active: bool) -> RunState:
-    state = RUNNING if is_active else KILLED if row["status"] == RUNNING else row["status"]
     total = row["total"] if row["total"] is not None else row["bundle_samples"]
     pace = _per_minute(row, time) if is_active else None
     left = None if total is None else max(0, total - row["answers"])
     failure = row["failure"]
     return RunState(
         row["run_id"],
-        state,
+        run_state(row["status"], is_active=is_active),
         row["answers"],
         None if total is None else max(total, row["answers"]),
         row["failures"],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lbx.base.marks import QUESTION_REMOVED
-from lbx.base.number import COMPLETENESS_COLUMNS, INTERVAL_COLUMNS, Number
+from lbx.base.number import COMPLETENESS_COLUMNS, INTERVAL_COLUMNS, Number, NumberKey
 from lbx.base.records import ScoredSample
 from lbx.benchmarks.base.aggregates import Average, ScoredRows
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -88,10 +88,12 @@ class _ScoreAggregator:
         names = [run_id, benchmark.name]
         harness = harnesses_of_runs(store).get(run_id)
         self._unofficial = harness.unofficial_tasks if harness else self._cut_tasks() | self._other_tasks()
-        sql = "SELECT task, scorable_samples, iterations FROM coverage WHERE run_id = ? AND benchmark = ?"
+        sql = "SELECT task, scorable_samples, iterations, answers FROM coverage WHERE run_id = ? AND benchmark = ?"
         coverage = store.query(sql, names).rows
-        self._scorable: dict[str, int | None] = {task: samples for task, samples, _ in coverage}
-        self._iterations: dict[str, int] = {task: iterations for task, _, iterations in coverage}
+        self._scorable: dict[str, int | None] = {task: samples for task, samples, *_ in coverage}
+        self._iterations: dict[str, int] = {task: iterations for task, _, iterations, _ in coverage}
+        without_answers = {task for task, samples, _, answers in coverage if samples and not answers}
+        self._empty_tasks = set(filter(benchmark.catalogue.has_task, without_answers))
         counts = store.query(
             "SELECT task, count(DISTINCT sample_id), count(error), count(*) FROM generations "
             "WHERE run_id = ? AND benchmark = ? AND error_type IS DISTINCT FROM ? GROUP BY ALL",
@@ -246,10 +248,19 @@ class _ScoreAggregator:
                 for group, is_official in self._covered_groups(groups, official_tasks)
             ]
         unanswered = {task: ScoredRows.of(()) for task in self._unanswered_tasks}
-        bounds = [
-            {group.key: group for group in self._benchmark.groups(rows)}
-            for rows in self._with_failures({**tasks, **unanswered})
-        ]
+        ends = self._with_failures({**tasks, **unanswered})
+        failed = {task: ends[0][task] for task in unanswered if ends and task in ends[0]}
+        if failed:
+            groups = [
+                group if is_sure else replace(group, official=None, partial=True)
+                for group, is_sure in self._covered_groups(groups, {**tasks, **failed})
+            ]
+        if (self._empty_tasks | unanswered.keys()) - failed.keys():
+            open_groups = self._open_groups(groups, tasks)
+            groups = [
+                replace(group, official=None, partial=True) if group.key in open_groups else group for group in groups
+            ]
+        bounds = [{group.key: group for group in self._benchmark.groups(rows)} for rows in ends]
         return [
             replace(
                 group,
@@ -266,6 +277,21 @@ class _ScoreAggregator:
         """Return each group, and whether these tasks contain all samples of the group."""
         counts = {group.key: group.n for group in (self._benchmark.groups(tasks) if tasks else ())}
         return [(group, counts.get(group.key) == group.n) for group in groups]
+
+    def _open_groups(self, groups: Sequence[Number], tasks: Mapping[str, ScoredRows]) -> set[NumberKey]:
+        """Official groups of any tasks with answers, to which a task without an answer may belong, too.
+
+        A group of certain tasks is not official without one of them.
+        """
+        sizes = {group.key: group.n for group in groups if group.official is not None}
+        open_groups = set()
+        for left_out in tasks:
+            rest = {task: rows for task, rows in tasks.items() if task != left_out}
+            fewer = {group.key: group for group in (self._benchmark.groups(rest) if rest and sizes else ())}
+            changed = [key for key, n in sizes.items() if key not in fewer or fewer[key].n < n]
+            open_groups |= {key for key in changed if key not in fewer or fewer[key].official is not None}
+            sizes = {key: n for key, n in sizes.items() if key not in changed}
+        return open_groups
 
     def _benchmark_rows(self, tasks: Mapping[str, ScoredRows], groups: Sequence[Number]) -> list[Number]:
         """Compute the benchmark's leaderboard score: the paper's average, else the mean of the tasks' headlines.

@@ -491,7 +491,7 @@ def _ending(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
 def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mapping[str, Any]) -> tuple[str, Any]:
     """Compute the status and the end time of a run after merging with the file that is merged into.
 
-    If a file contains all answers of the run, the state in this file counts.
+    If a file contains all tasks and answers of the run, the state in this file counts.
     """
     parts = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
     tables = (f"{_SOURCE}.generations", "generations")
@@ -502,7 +502,8 @@ def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mappi
         ).fetchall()[0][0]
         for table, other_table in (tables, tables[::-1])
     )
-    if not parts or (not lacks and (adds or run["status"] == "done")):
+    asked, *others = ({*json.loads(part["task_samples"] or "{}")} for part in (run, *parts))
+    if not parts or (not lacks and asked.issuperset(*others) and (adds or run["status"] == "done")):
         return _ending([run])
     return _ending([*parts, run] if adds else parts)
 

@@ -1,0 +1,147 @@
+"""Runs that ended, or were killed, before the first answer to some of their tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lbx.base.records import Sample
+from lbx.benchmarks.needle import NeedleSettings, make_sample
+from lbx.cluster.merge import merge
+from lbx.exchange.tools.run_records import read_run
+from lbx.report.gates import GateVerdict, check_run
+from lbx.report.query import ReportQuery
+from lbx.report.reports import REPORTS
+from lbx.results import RunRow, Store
+from lbx.results.read.runs import listed_runs, states_of_runs
+from lbx.results.scoring.reading import add_missing_numbers
+from tests.report.made_runs import Answer, add_run, trec
+
+KINDS = ("single", "multikey", "multiquery")
+COUNTS = {f"needle/{kind}_en": 4 for kind in KINDS}
+
+
+def answers(kinds: Sequence[str], right: int = 4) -> list[Answer]:
+    samples = [
+        make_sample(NeedleSettings(), kind, "en", length=64, depth=0.5, index=index)
+        for kind in kinds
+        for index in range(4)
+    ]
+    return [(sample, " ".join(sample.references) if at % 4 < right else "no") for at, sample in enumerate(samples)]
+
+
+def kill(store: Store, run: str) -> None:
+    store.query("UPDATE runs SET status = 'running', finished_at = NULL WHERE run_id = ?", [run])
+
+
+def numbers(store: Store, run: str) -> dict[str, Any]:
+    sql = """SELECT "grouping" || ' ' || name, official FROM group_results WHERE run_id = ?"""
+    return dict(store.query(sql, [run]).rows)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "r.duckdb"
+    with Store(path) as store:
+        add_run(store, "whole", answers(KINDS, right=3), counts=COUNTS)
+        add_run(store, "easy", answers(KINDS[:1]), model="easy", counts=COUNTS)
+        kill(store, "easy")
+    return path
+
+
+def test_a_task_without_an_answer_counts_as_missing(file: Path) -> None:
+    with Store(file, read_only=True) as store:
+        rows = REPORTS["leaderboard"].read(store).dicts()
+        told = [(row["run_id"], row["coverage"], row["status"], row["missing_as_0"]) for row in rows]
+        assert told == [("whole", None, "done", 0.75), ("easy", "4 of 12", "killed", pytest.approx(1 / 3))]
+        covered = store.query("SELECT task, samples, answers, bundle_answers FROM coverage WHERE run_id = 'easy'").rows
+        assert sorted(covered) == [("multikey_en", 0, 0, 4), ("multiquery_en", 0, 0, 4), ("single_en", 4, 4, 4)]
+        assert {run.run_id: run.bundle_answers for run in listed_runs(store)} == {"whole": 12, "easy": 12}
+        assert "whole" in str(REPORTS["card"].read(store).dicts()[0]["run_id"])
+
+
+def test_no_average_that_may_include_a_missing_task_is_official(file: Path) -> None:
+    with Store(file, read_only=True) as store:
+        assert all(official is None for official in numbers(store, "easy").values())
+        assert numbers(store, "whole")["overall all"] == 75
+        assert not any(row["run_id"] == "easy" and row["part"] for row in REPORTS["paper"].read(store).dicts())
+
+
+def test_an_average_of_certain_tasks_stays_official(tmp_path: Path) -> None:
+    """An unanswered task of 1k is no part of BABILong's average of 0k."""
+    tasks = [f"qa{number}_0k" for number in range(1, 6)]
+    samples = [Sample("babilong", task, "0", "text", "Where?", ("park",), language="en", length=0) for task in tasks]
+    counts = dict.fromkeys([f"babilong/{task}" for task in [*tasks, "qa1_1k"]], 1)
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "run", [(sample, "park") for sample in samples], counts=counts)
+        assert numbers(store, "run")["length 0k"] == 0
+
+
+def test_every_iteration_of_a_task_without_an_answer_counts(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "run", answers(KINDS[:1]), counts=COUNTS, settings={"iterations": 6})
+        (run,) = listed_runs(store)
+        assert (run.answers, run.bundle_answers) == (4, 72)
+
+
+def test_a_run_that_gets_more_tasks_loses_its_averages_until_they_are_answered(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        first = {"needle/single_en": 4}
+        add_run(store, "run", answers(KINDS[:1]), counts=first)
+        assert numbers(store, "run")["overall all"] == 100
+        row = RunRow("run", "model", "scripted", "1", {}, "digest", {"run_id": "run"}, {}, "0.1", task_samples=COUNTS)
+        store.begin_run(row)
+        assert not numbers(store, "run")
+        add_missing_numbers(store)
+        assert numbers(store, "run")["overall all"] is None
+
+
+def test_a_killed_run_passes_no_check(file: Path) -> None:
+    with Store(file, read_only=True) as store:
+        (condition,) = check_run(store, "easy", {"needle": 50}, [], ReportQuery()).conditions
+        assert condition.verdict is GateVerdict.UNDECIDED
+        assert condition.reason == "the run was killed with 4 of 12 answers; repeat its command to finish it"
+        (task,) = check_run(store, "easy", {"needle/single_en": 1}, [], ReportQuery()).conditions
+        assert "killed" not in task.reason, "all its samples have an answer"
+
+
+def test_exports_name_the_state_and_all_samples(file: Path) -> None:
+    with Store(file, read_only=True) as store:
+        facts = read_run(store, "easy").facts
+        assert [facts[name] for name in ("status", "run_samples_answered", "run_samples_in_data")] == ["killed", 4, 12]
+
+
+def test_a_merge_keeps_the_state(file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.duckdb"
+    with Store(other) as store:
+        add_run(store, "easy", answers(KINDS[:1]), model="easy", counts={"needle/single_en": 4})
+    new = tmp_path / "new.duckdb"
+    merge([file], new, None, update=False)
+    merge([file], other, None, update=True)
+    for path in (new, other):
+        with Store(path, read_only=True) as store:
+            assert states_of_runs(store) == {"whole": "done", "easy": "killed"}
+
+
+def test_a_report_says_why_a_killed_run_has_no_score(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        row = RunRow("run", "model", "scripted", "1", {}, "digest", {}, {}, "0.1", task_samples=COUNTS)
+        store.begin_run(row)
+        board = REPORTS["leaderboard"]
+        table = board.read(store)
+        assert board.read_notes is not None
+        (sheet,) = board.sheets(table, board.read_notes(store, table))
+        assert list(sheet.notes) == ["run was killed with 0 answers; repeat its command to continue."]
+
+
+def test_a_failed_task_counts_like_a_missing_one(tmp_path: Path) -> None:
+    failed = [(sample, None) for sample, _ in answers(KINDS[1:2])]
+    counts = dict.fromkeys(list(COUNTS)[:2], 4)
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "run", [*answers(KINDS[:1]), *failed, *trec(1, of=1)], counts=counts | {"longbench/trec": 1})
+        assert numbers(store, "run")["overall all"] is None
+        assert json.loads(store.query("SELECT task_samples FROM runs").rows[0][0])["longbench/trec"] == 1

@@ -27,7 +27,7 @@ _TASKS = """
     SELECT g.benchmark, g.task, count(*) AS asked, count(*) - count(g.error) AS answered, count(g.error) AS failed,
            CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE truncated) END AS truncated,
            count(DISTINCT sample_id) AS samples_asked,
-           count(DISTINCT sample_id) FILTER (WHERE g.error IS NULL) AS answered_samples,
+           count(DISTINCT sample_id) FILTER (WHERE g.error IS NULL) AS samples_answered,
            c.bundle_samples AS samples_in_data,
            max(iteration) + 1 AS iterations,
            sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
@@ -75,7 +75,7 @@ _NUMBER_FACTS = (
 )  # fmt: skip
 _RUN_COLUMNS = ("run_id", "model", "backend", "backend_version", "bundle_digest", "lbx_version")
 _TOKENS = ("prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-_COUNTS = ("asked", "answered", "failed", "truncated", "samples_asked", "answered_samples", "samples_in_data")
+_COUNTS = ("asked", "answered", "failed", "truncated", "samples_asked", "samples_answered", "samples_in_data")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import open_input
+from lbx.base.marks import UNFINISHED
 from lbx.base.outputs import temporary_folder
 from lbx.base.records import SampleKey
 from lbx.base.visible import as_command
@@ -189,7 +190,9 @@ def find_gaps(store: Store, plan: ShardPlan) -> list[Gap]:
         stored = {
             SampleKey(*row)
             for row in store.query(
-                "SELECT benchmark, task, sample_id, iteration FROM generations WHERE run_id = ?", [run]
+                "SELECT benchmark, task, sample_id, iteration FROM generations "
+                "WHERE run_id = ? AND error_type IS DISTINCT FROM ?",
+                [run, UNFINISHED],
             ).rows
         }
         for number, shard in enumerate(plan.shards):
@@ -275,10 +278,10 @@ def _answer_counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
         return 0, 0
     counts = (
         "SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL) "
-        "FROM generations WHERE run_id IN (SELECT unnest(?::VARCHAR[]))"
+        "FROM generations WHERE error_type IS DISTINCT FROM ? AND run_id IN (SELECT unnest(?::VARCHAR[]))"
     )
     try:
-        ((answered, failed),) = query_committed(path, counts, [list(plan.runs)])
+        ((answered, failed),) = query_committed(path, counts, [UNFINISHED, list(plan.runs)])
     except (OSError, LbxError):
         return 0, 0  # the file was just created
     return answered, failed

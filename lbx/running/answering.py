@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from types import NoneType
 from typing import Any, Protocol, Self, TypeVar
 
 from lbx.base.errors import LbxError, PromptError
@@ -121,6 +122,29 @@ class Step:
         return cls(prompt, request, completion, values["prompt_tokens"])
 
 
+_STEP_TYPES: Mapping[str, tuple[type, ...]] = {
+    "output": (str,),
+    "prompt_sha256": (str,),
+    "finish_reason": (str,),
+    "reasoning": (str, NoneType),
+    **dict.fromkeys(("prompt_tokens", "output_tokens", "reasoning_tokens"), (int, NoneType)),
+    "cached_tokens": (int,),
+    **dict.fromkeys(("prefill_s", "decode_s"), (float, int)),
+    "reasoning_closed": (bool, NoneType),
+    "stop_in_reasoning": (bool,),
+    "output_ids": (list, NoneType),
+}
+
+
+def _is_whole_step(values: object) -> bool:
+    """Whether a value has the form of ``Step.to_whole_json``: other people's files may have any JSON."""
+    if not isinstance(values, dict) or not all(
+        isinstance(values.get(name, ...), types) for name, types in _STEP_TYPES.items()
+    ):
+        return False
+    return all(isinstance(token, int) for token in values["output_ids"] or ())
+
+
 _SUMMED = ("cached_tokens", "prefill_s", "decode_s", "reasoning_tokens", "reasoning_closed", "stop_in_reasoning")
 
 
@@ -220,9 +244,9 @@ def answer_job(
 def _take_steps(
     work: Work, question: PendingAnswer, finished_steps: Sequence[Mapping[str, Any]]
 ) -> GenerationRow | None:
-    """Continue a question after stored steps, up to the first whose prompt has changed. Returns as ``_add_step``."""
+    """Continue a question after stored steps, up to the first with another prompt. Returns as ``_add_step``."""
     for values in finished_steps:
-        if values["prompt_sha256"] != question.request.prompt_sha256:
+        if not _is_whole_step(values) or values["prompt_sha256"] != question.request.prompt_sha256:
             break
         if row := _add_step(work, question, Step.from_whole_json(question.prompt, question.request, values)):
             return row

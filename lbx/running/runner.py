@@ -98,7 +98,7 @@ class Outcome:
         self.answered += 1
         self.reasoned += row.reasoning_closed is not None or bool(row.reasoning_tokens)
         self.unclosed += row.reasoning_closed is False
-        if row.reasoning_closed is not False and not (row.output or "").strip():
+        if row.reasoning_closed is not False and (row.output_words == 0 or not (row.output or "").strip()):
             self.empty += 1
             self.only_reasoning += bool(row.reasoning)
             self.empty_by_stop += row.ended_by_stop
@@ -202,6 +202,7 @@ class Runner:
     asker: Asker
     size: JobSize = field(default_factory=JobSize)
     outcomes: list[Outcome] = field(init=False)
+    _answered_keys: Sequence[AbstractSet[SampleKey]] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         self.outcomes = [Outcome() for _ in self.run_questions]
@@ -239,6 +240,10 @@ class Runner:
     def _with_finished_steps(self, jobs: Iterator[Job]) -> Iterator[Job]:
         """Give jobs the stored steps of answers that failed or were not finished."""
         stored = [self.store.read_finished_steps(run_id) for run_id in self.run_ids]
+        self._answered_keys = [
+            self.store.read_answered_keys(run_id) - done
+            for run_id, done in zip(self.run_ids, self.finished_keys, strict=True)
+        ]
         for job in jobs:
             for item in job:
                 for iteration in item.iterations:
@@ -283,7 +288,9 @@ class Runner:
         run_id, outcome, sample = self.run_ids[item.run], self.outcomes[item.run], item.sample
         generation = replace(generation, run_id=run_id)  # the answering process may not know the name in this file
         if generation.error_type == UNFINISHED:
-            batch.add(SampleRow(sample, item.position), generation, [])
+            # An answer that is asked for again stays until the new one is complete.
+            if sample.key._replace(iteration=generation.iteration) not in self._answered_keys[item.run]:
+                batch.add(SampleRow(sample, item.position), generation, [])
             return
         benchmark = self.run_questions[item.run].benchmarks[sample.benchmark]
         outcome.count(generation)

@@ -57,7 +57,7 @@ def read_top_log_probs(server: Server, facts: ServerFacts, tokens: Sequence[int]
 
 def compact_position(item: dict[str, Any]) -> Any:
     """Replace vLLM's ``{id: {"logprob": ..., "rank": ...}}`` of a position by an array: a twentieth of the memory."""
-    if item.keys() >= {"logprob", "rank"}:
+    if isinstance(item.get("logprob"), float | int) and isinstance(item.get("rank"), float | int):
         return item["logprob"], item["rank"]
     if not item or not all(isinstance(value, tuple) for value in item.values()):
         return item
@@ -80,8 +80,8 @@ def _to_top_log_probs(entries: Sequence[Any], tokens: Sequence[int]) -> TopLogPr
         if not isinstance(entry, np.ndarray):
             raise TypeError("a position without log probabilities")
         found, values, ranks = entry.T
-        if not (values <= _HIGHEST).all():
-            raise ValueError("a log probability above 0, or NaN")
+        if not (values <= _HIGHEST).all() or not np.isfinite(ranks).all():
+            raise ValueError("a log probability above 0, or NaN, or a token without a rank")
         ids[index, : len(found)], log_probs[index, : len(found)] = found, values
         top[index] = found[ranks.argmin()]
         following[index] = values[found == token][0]

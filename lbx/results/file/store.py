@@ -38,8 +38,8 @@ T = TypeVar("T")
 _TO_ASK = f"error_type IN ('{QUESTION_CHANGED}', '{UNFINISHED}')"
 _FAILED = "error IS NOT NULL"
 # For a question asked in steps, one blank answer suffices: the answers may be joined with words between.
-_EMPTY = f"""error IS NULL AND len(list_filter(
-    list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0"""
+_EMPTY = f"""error IS NULL AND (coalesce(output_words = 0, false) OR len(list_filter(
+    list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0)"""
 
 
 class Store:
@@ -214,6 +214,11 @@ class Store:
         )
         return {SampleKey(*row) for row in done.rows}
 
+    def read_answered_keys(self, run_id: str) -> set[SampleKey]:
+        """Keys of a run's answers without an error."""
+        sql = "SELECT benchmark, task, sample_id, iteration FROM generations WHERE run_id = ? AND error IS NULL"
+        return {SampleKey(*row) for row in self.query(sql, [run_id]).rows}
+
     def read_finished_steps(self, run_id: str) -> dict[SampleKey, list[dict[str, Any]]]:
         """Finished steps of a run's failed and unfinished answers to current questions (``GenerationRow.steps``)."""
         found = self.query(
@@ -221,7 +226,8 @@ class Store:
             f"WHERE run_id = ? AND error IS NOT NULL AND steps IS NOT NULL AND NOT {OUTDATED.format(g='generations')}",
             [run_id],
         )
-        return {SampleKey(*key): json.loads(steps) for *key, steps in found.rows}
+        parsed = ((SampleKey(*key), json.loads(steps)) for *key, steps in found.rows)
+        return {key: steps for key, steps in parsed if isinstance(steps, list)}
 
     def _possibly_completed_tasks(self, run_id: str) -> set[tuple[str, str]]:
         """Find this run's tasks in which other runs' numbers were computed while documents were unknown."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.base.marks import UNFINISHED
 from lbx.base.units import format_count
 from lbx.results.file.contents import COLUMN_TYPES
 from lbx.results.file.identity import joined_settings, setting_differences
@@ -249,7 +250,7 @@ def run_states(store: Store, runs: Sequence[str] = ()) -> list[RunState]:
         ), paced AS (
             SELECT run_id, count(*) AS count, min(created_at) AS since FROM (
                 SELECT g.run_id, g.created_at FROM generations g JOIN newest n USING (run_id)
-                WHERE g.created_at >= n.began
+                WHERE g.created_at >= n.began AND g.error_type IS DISTINCT FROM '{UNFINISHED}'
                 QUALIFY row_number() OVER (PARTITION BY g.run_id ORDER BY g.created_at DESC) <= {_NEWEST}
             ) GROUP BY run_id
         )
@@ -260,7 +261,7 @@ def run_states(store: Store, runs: Sequence[str] = ()) -> list[RunState]:
                    FILTER (WHERE g.error IS NOT NULL) AS failure,
                (SELECT sum(try_cast(value AS BIGINT))::BIGINT FROM json_each(r.task_samples)) AS bundle_samples
         FROM runs r LEFT JOIN newest n USING (run_id) LEFT JOIN paced p USING (run_id)
-            LEFT JOIN generations g USING (run_id)
+            LEFT JOIN generations g ON g.run_id = r.run_id AND g.error_type IS DISTINCT FROM '{UNFINISHED}'
         WHERE len(?) = 0 OR list_contains(?, r.run_id)
         GROUP BY ALL ORDER BY r.started_at DESC, r.run_id
         """,

@@ -22,7 +22,7 @@ from typing import Any
 import duckdb
 
 from lbx.base.errors import ConflictError, StoreError
-from lbx.base.marks import BLANK
+from lbx.base.marks import BLANK, OUTDATED
 from lbx.base.processes import defer_signals
 from lbx.opinions.rating_rows import TABLES as RATINGS
 from lbx.opinions.rating_rows import merge_ratings
@@ -92,11 +92,15 @@ def _text_condition(row: str) -> str:
 def _weight(row: str) -> str:
     """Build the SQL for the weight of an answer. Of two answers, the heavier is kept.
 
-    With equal texts, columns that older versions left empty decide.
+    With equal texts, columns that older versions left empty decide. Of two answers without a text, the number of
+    finished steps decides, which a repetition continues.
     """
     known_columns = f"({row}.output_ids IS NOT NULL)::INTEGER + ({row}.system_prompt IS NOT NULL)::INTEGER"
+    steps = f"CASE WHEN {OUTDATED.format(g=row)} THEN 0 ELSE coalesce(json_array_length({row}.steps), 0) END"
     text = _text_condition(row)
-    return f"({text}, CASE WHEN {text} THEN {known_columns} ELSE 0 END, {row}.created_at, coalesce({row}.error, ''))"
+    return (
+        f"({text}, CASE WHEN {text} THEN {known_columns} ELSE {steps} END, {row}.created_at, coalesce({row}.error, ''))"
+    )
 
 
 class AnswersExistError(Exception):

@@ -428,6 +428,7 @@ class WorkerPool:
             *item.sample.key._replace(iteration=iteration),
             error=str(error),
             error_type=type(error).__name__,
+            steps=item.finished_steps.get(iteration) or None,
         )
 
     def _dismiss(self, worker: _Worker, reason: str) -> None:

@@ -55,6 +55,21 @@ _BY_BENCHMARK = f"SELECT run_id, benchmark, {_ADDED_COVERAGE} FROM coverage GROU
 
 # A judge's answers are verdicts on others' answers, not results of a model (``lbx.results.views``).
 _EVALUATED = "benchmark <> 'judge'"
+_MOST = 10**9
+"""Largest number of samples, and of iterations, that a view takes from a run's JSON, which other programs may write."""
+
+
+def _counts_by_task(column: str, name: str) -> str:
+    """SELECT the counts by task of a JSON column of ``runs``, each task once. Values that are no count are NULL."""
+    return f"""
+            SELECT run_id, benchmark, task, max(count) AS {name}
+            FROM (
+                SELECT r.run_id, split_part(e.key, '/', 1) AS benchmark, substr(e.key, instr(e.key, '/') + 1) AS task,
+                       CASE WHEN try_cast(e.value AS BIGINT) BETWEEN 0 AND {_MOST} THEN try_cast(e.value AS BIGINT) END
+                           AS count
+                FROM runs r, json_each(r.{column}) e WHERE e.key LIKE '%_/_%'
+            ) WHERE {_EVALUATED} GROUP BY ALL"""
+
 
 # Uncertainty of a number; bounds given the unanswered samples.
 _INTERVAL_OF = ", ".join(f"{{t}}.{name}" for name in INTERVAL_COLUMNS)
@@ -162,23 +177,21 @@ VIEWS: dict[str, str] = {
             SELECT run_id, benchmark, task, count(DISTINCT sample_id) FILTER (WHERE error IS NULL) AS samples,
                    count(*) FILTER (WHERE error IS NULL) AS answers, max(iteration) + 1 AS iterations
             FROM generations WHERE {_EVALUATED} GROUP BY ALL
-        ), asked AS (
-            SELECT run_id, split_part(name, '/', 1) AS benchmark, substr(name, instr(name, '/') + 1) AS task
-            FROM (SELECT run_id, unnest(json_keys(task_samples)) AS name FROM runs) WHERE {_EVALUATED}
+        ), asked AS ({_counts_by_task("task_samples", "bundle_samples")}
+        ), unscored AS ({_counts_by_task("unscored_samples", "unscored")}
         ), every_task AS (
             SELECT run_id, benchmark, task, coalesce(samples, 0) AS samples, coalesce(answers, 0) AS answers,
                    coalesce(iterations, max(iterations) OVER (PARTITION BY run_id, benchmark), 1) AS iterations,
-                   '$."' || benchmark || '/' || task || '"' AS place
+                   bundle_samples
             FROM answered FULL JOIN asked USING (run_id, benchmark, task)
         )
         SELECT *, bundle_samples * iterations AS bundle_answers
         FROM (
-            SELECT t.run_id, t.benchmark, t.task, t.samples,
-                   (r.task_samples->>t.place)::BIGINT AS bundle_samples,
-                   (r.task_samples->>t.place)::BIGINT - coalesce((r.unscored_samples->>t.place)::BIGINT, 0)
-                       AS scorable_samples,
-                   greatest(t.iterations, try_cast(r.settings->>'iterations' AS BIGINT)) AS iterations, t.answers
-            FROM every_task t JOIN runs r USING (run_id)
+            SELECT t.run_id, t.benchmark, t.task, t.samples, t.bundle_samples,
+                   t.bundle_samples - coalesce(u.unscored, 0) AS scorable_samples,
+                   least(greatest(t.iterations, try_cast(r.settings->>'iterations' AS BIGINT)), {_MOST}) AS iterations,
+                   t.answers
+            FROM every_task t JOIN runs r USING (run_id) LEFT JOIN unscored u USING (run_id, benchmark, task)
         )
     """,
     # Differences between runs of one model, backend and mode: the settings in which they differ, and the run's name if

@@ -111,7 +111,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
         if estimate.clusters < _LEAST_CLUSTERS:  # the fewer questions a cluster has, the more another one might differ
             spread = math.sqrt(se**2 + largest * estimate.clusters / estimate.n)
         half = t_quantile(0.975, estimate.df) * skew * spread
-        estimate = clip_difference(replace(estimate, low=estimate.value - half, high=estimate.value + half))
+        estimate = clip_difference(replace(estimate, low=estimate.value - half, high=estimate.value + half), a, b)
         detectable = detectable_difference(estimate)
     return Difference(
         estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable, contributions,
@@ -119,12 +119,13 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     )  # fmt: skip
 
 
-def clip_difference(interval: Interval) -> Interval:
-    """Interval of a difference of scores without the part that no two scores can have."""
+def clip_difference(interval: Interval, *estimates: Estimate) -> Interval:
+    """Interval of a difference without the part that no two scores from 0 to 1 can have, if these scores are such."""
     if interval.low is None or interval.high is None:
         return interval
-    largest = max(1.0, abs(interval.value))  # foreign tools may write scores above 1
-    return replace(interval, low=max(interval.low, -largest), high=min(interval.high, largest))
+    if not all(((stratum.values >= 0) & (stratum.values <= 1)).all() for each in estimates for stratum in each.strata):
+        return interval
+    return replace(interval, low=max(interval.low, -1.0), high=min(interval.high, 1.0))
 
 
 def detectable_difference(interval: Interval, clusters: int | None = None, tests: float = 1.0) -> float | None:

@@ -67,6 +67,8 @@ def test_an_entry_belongs_to_the_position_before() -> None:
         [{"prompt_logprobs": [None, {"8": entry(-0.5, 1)}, LIST[2]]}],  # without the text's token
         [{"prompt_logprobs": [None, {"7": -0.5}, LIST[2]]}],
         [{"prompt_logprobs": [None, None, None]}],
+        [{"prompt_logprobs": [None, {"7": entry(-0.5, 1) | {"rank": None}}, LIST[2]]}],
+        [{"prompt_logprobs": [None, {"7": entry(-0.5, 1) | {"logprob": "-0.5"}}, LIST[2]]}],
         [{"prompt_logprobs": [None, {}, LIST[2]]}],
         [{"prompt_logprobs": [None, {"x": entry(-0.5, 1)}, LIST[2]]}],
         [{"prompt_logprobs": [None, {str(n): entry(-n, n) for n in range(1, 30)}, LIST[2]]}],

@@ -131,6 +131,17 @@ def test_a_finished_step_is_not_asked_again(tmp_path: Path) -> None:
     assert [row.error_type for row in rows] == [UNFINISHED, None] and rows[1].output == whole.output
 
 
+def test_steps_of_other_peoples_files_are_checked(tmp_path: Path) -> None:
+    work, sample, _ = one(tmp_path, v2_row(1), {"*": "It is (B), I think."}, RunSettings(cot=True))
+    work = dataclasses.replace(work, benchmarks={sample.benchmark: V2})
+    (_, begun), (_, whole) = answer_job([work], [PendingSample(0, sample, 0, (0,))])
+    (step,) = begun.steps or ()
+    for change in ({"output": 5}, {"prompt_tokens": "a"}, {"output_ids": ["x"]}, {"decode_s": None}, None, [1]):
+        steps: Any = [{**step, **change} if isinstance(change, dict) else change]
+        rows = [row for _, row in answer_job([work], [PendingSample(0, sample, 0, (0,), {0: steps})])]
+        assert [row.output for row in rows] == [None, whole.output], change
+
+
 def test_a_first_step_at_its_limit_marks_the_row(tmp_path: Path) -> None:
     """The same text is 1,024 tokens too long for the first step and 128 for the second; then only for the second."""
     for number, (length, first, output) in enumerate(

@@ -112,6 +112,12 @@ def test_no_interval_exceeds_the_scale() -> None:
     assert foreign.interval.low < foreign.interval.value <= foreign.interval.high, "scores of a foreign tool"
 
 
+def test_an_interval_of_scores_above_one_is_whole() -> None:
+    found = difference(estimate([3.0] * 20), estimate([3.0, 0.0] * 10)).interval
+    assert found.low is not None and found.high is not None
+    assert found.value - found.low == pytest.approx(found.high - found.value) and found.low < -1.6
+
+
 def test_nothing_differs() -> None:
     found = difference(estimate([0.2, 0.4] * 30), estimate([0.2, 0.4] * 30))
     assert (found.interval.value, found.interval.se, found.p) == (0, 0, 1)

@@ -63,6 +63,8 @@ def table(store: Store, query: ReportQuery) -> Table:
     rows: list[dict[str, Any]] = []
     all_refused: list[RefusedPair] = []
     for benchmark, runs in order.items():
+        if any((run, benchmark) not in sides for run in runs):
+            continue  # a benchmark of another program, whose scores cannot be compared
         if n_runs <= MOST_RUNS:
             lines, refused = compare_pairs(store, query)
         else:

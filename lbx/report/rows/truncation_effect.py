@@ -143,7 +143,7 @@ def _pair_lines(
 def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bool = True) -> TruncationLine:
     if estimate is None:
         return {}
-    bound = interval(estimate) if bounded else clip_difference(interval(estimate, bounded=False))
+    bound = interval(estimate) if bounded else clip_difference(interval(estimate, bounded=False), estimate)
     return {"n": bound.n, "score": bound.value, **score_interval_columns(bound, family, clustered=estimate.clustered)}
 
 

@@ -55,7 +55,10 @@ def _invalid_texts(rows: Iterable[DepthRow]) -> set[str]:
 
 
 def _is_possible(row: DepthRow) -> bool:
-    """Whether these numbers can come from a comparison. NaN is outside of all ranges."""
+    """Whether these numbers can come from a comparison. NaN is outside of all ranges, and other programs store NULL."""
+    values = row.values()
+    if any(value is None for name, value in values.items() if name not in ("kl_error", "kl_error_max")):
+        return False
     sizes = row.kl, row.kl_p99, row.kl_max, row.kl_error or 0.0, row.kl_error_max or 0.0
     return (
         0 <= row.start < row.start + row.positions <= row.stop

@@ -24,9 +24,16 @@ from lbx.results.rows import RunRow, as_json, differing_keys, run_identity, show
 if TYPE_CHECKING:
     pass
 
+
 FULL_HASH = "backend.weights_whole"
 """Setting with a hash of every byte of the weights. A run may begin without this hash and continue with it, or vice
 versa."""
+
+
+def asked_samples(task_samples: str | None) -> dict[str, Any]:
+    """Return {task: number of samples} of ``runs.task_samples``, or {} if another program wrote something else."""
+    value = json.loads(task_samples or "{}")
+    return value if isinstance(value, dict) else {}
 
 
 def setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

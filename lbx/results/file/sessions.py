@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.base.marks import UNFINISHED
 from lbx.results.file.inserting import insert
 from lbx.results.file.store import Store
 from lbx.results.rows import RunRow, SessionRow
@@ -90,12 +91,13 @@ def progress_of_runs(store: Store) -> dict[str, str]:
     rows = store.query(
         """
         SELECT s.run_id, coalesce(s.done_before, 0) + count(g.run_id), s.done_before + s.to_ask
-        FROM sessions s LEFT JOIN generations g ON g.run_id = s.run_id AND g.created_at >= s.started_at
+        FROM sessions s LEFT JOIN generations g
+            ON g.run_id = s.run_id AND g.created_at >= s.started_at AND g.error_type IS DISTINCT FROM $2
         WHERE s.status = 'running' AND s.started_at = (SELECT max(started_at) FROM sessions)
-              AND s.started_at >= coalesce(?, s.started_at)
+              AND s.started_at >= coalesce($1, s.started_at)
         GROUP BY s.run_id, s.done_before, s.to_ask ORDER BY s.run_id
         """,
-        [began and (began - _CLOCKS_DIFFER).replace(tzinfo=None)],
+        [began and (began - _CLOCKS_DIFFER).replace(tzinfo=None), UNFINISHED],
     ).rows
     return {run: f"running, {done:,} " + ("answers" if total is None else f"of {total:,}") for run, done, total in rows}
 

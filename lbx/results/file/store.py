@@ -26,7 +26,13 @@ from lbx.base.processes import defer_signals
 from lbx.base.records import JUDGE, RoundSample, SampleKey
 from lbx.results.file import numbers
 from lbx.results.file.contents import refuse_foreign
-from lbx.results.file.identity import complete_samples, find_other_samples, other_samples_error, refuse_other_run
+from lbx.results.file.identity import (
+    asked_samples,
+    complete_samples,
+    find_other_samples,
+    other_samples_error,
+    refuse_other_run,
+)
 from lbx.results.file.inserting import as_parameter, insert, rows_of_json
 from lbx.results.file.opening import WRITERS, check_path, connect, first_line, prepare, transaction
 from lbx.results.file.snapshots import Snapshot, connect_reader
@@ -178,7 +184,7 @@ class Store:
             refuse_other_run(self.path, run, old)
             if old["status"] == "running":  # it was killed, perhaps before other runs' numbers were recomputed
                 self.completed_tasks |= self._possibly_completed_tasks(run.run_id)
-            further = (run.task_samples or {}).keys() - json.loads(old["task_samples"] or "{}").keys()
+            further = (run.task_samples or {}).keys() - asked_samples(old["task_samples"]).keys()
             with self.transaction() as connection:
                 numbers.delete_averages(connection, run.run_id, {task.partition("/")[0] for task in further})
                 connection.execute(

@@ -28,7 +28,13 @@ from lbx.opinions.rating_rows import TABLES as RATINGS
 from lbx.opinions.rating_rows import merge_ratings
 from lbx.results.file import numbers
 from lbx.results.file.contents import COLUMN_TYPES, schema_version
-from lbx.results.file.identity import complete_samples, find_other_samples, joined_settings, setting_differences
+from lbx.results.file.identity import (
+    asked_samples,
+    complete_samples,
+    find_other_samples,
+    joined_settings,
+    setting_differences,
+)
 from lbx.results.file.store import Store
 from lbx.results.read.runs import metadata_of
 from lbx.results.rows import as_json, run_identity, show_setting
@@ -506,7 +512,7 @@ def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mappi
         ).fetchall()[0][0]
         for table, other_table in (tables, tables[::-1])
     )
-    asked, *others = ({*json.loads(part["task_samples"] or "{}")} for part in (run, *parts))
+    asked, *others = ({*asked_samples(part["task_samples"])} for part in (run, *parts))
     if not parts or (not lacks and asked.issuperset(*others) and (adds or run["status"] == "done")):
         return _ending([run])
     return _ending([*parts, run] if adds else parts)

@@ -120,7 +120,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
 
 
 def clip_difference(interval: Interval, *estimates: Estimate) -> Interval:
-    """Interval of a difference without the part that no two scores from 0 to 1 can have, if these scores are such."""
+    """Interval of a difference, cut at -1 and 1 if all scores are from 0 to 1."""
     if interval.low is None or interval.high is None:
         return interval
     if not all(((stratum.values >= 0) & (stratum.values <= 1)).all() for each in estimates for stratum in each.strata):

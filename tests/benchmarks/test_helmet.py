@@ -13,7 +13,10 @@ import pytest
 from bench.inputs import link_tree
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError
+from lbx.base.number import task_number
 from lbx.base.records import Sample, ScoredSample, Truncation
+from lbx.benchmarks.base.paper_tables import BoardEntry
+from lbx.benchmarks.helmet.tables import BOARDS
 from lbx.benchmarks.helmet.tasks import CATEGORIES, DATASETS, LENGTHS, SELECTIONS, TASKS
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
@@ -361,7 +364,7 @@ def test_prompts_cut_to_a_small_window_are_not_official(tmp_path: Path) -> None:
     rows = as_lines(json_kv_row(number, context="x" * 9000) for number in range(3))
     bundle = unpacked(lbx, tmp_path, **{file_of("json_kv", 105): rows})
     found = []
-    for window, option in ((100_000, ""), (8192, ""), (4000, ""), (100_000, "20000")):
+    for window, option in ((100_000, ""), (8192, ""), (4000, ""), (100_000, "20000"), (8192, "20000")):
         results = tmp_path / f"{window}{option}.duckdb"
         card = scripted(tmp_path, window, {"*": "v1"})
         arguments = (
@@ -377,19 +380,23 @@ def test_prompts_cut_to_a_small_window_are_not_official(tmp_path: Path) -> None:
         board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
         for words, is_said in (
             ("8k prompts cut to the window of 4,000 tokens", window == 4000),
-            ("8k prompts limited to 20,000 tokens (--max-prompt-tokens)", option),
+            ("8k prompts limited to 20,000 tokens (--max-prompt-tokens)", option and window > 8192),
         ):
             assert (words in board[0]["note"]) == bool(is_said)
     whole = {"json_kv_8k": False, "ruler_niah_mv_8k": False}
     other = {**whole, "json_kv_8k": True}
-    assert found == [(3, whole), (3, whole), (3, other), (0, other)]
+    assert found == [(3, whole), (3, whole), (3, other), (0, other), (3, whole)]
     sample = next(HELMET.samples(Bundle(bundle), "json_kv_8k"))
     without_tokenizer = Mode(context_window=10**8, counted_in="characters")
     assert not HELMET.prompt(Bundle(bundle), sample, without_tokenizer).limits
 
 
-def test_a_server_gets_messages_without_the_beginning_of_the_answer(tmp_path: Path) -> None:
-    """The authors' models behind a server get the question's template as a message in every category (m:185)."""
+@pytest.mark.parametrize("prompt_tokens", [4000, 9000])
+def test_a_server_gets_messages_without_the_beginning_of_the_answer(prompt_tokens: int, tmp_path: Path) -> None:
+    """The authors' models behind a server get the question's template as a message in every category (m:185).
+
+    Without a tokenizer, prompts above the limit are sent whole.
+    """
     lbx = Lbx()
     bundle, results = unpacked(lbx, tmp_path), tmp_path / "r.duckdb"
 
@@ -399,7 +406,7 @@ def test_a_server_gets_messages_without_the_beginning_of_the_answer(tmp_path: Pa
         if payload is None:
             return 404, {}, {}
         choice = {"index": 0, "message": {"role": "assistant", "content": "red cat"}, "finish_reason": "stop"}
-        return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 4000, "completion_tokens": 5}}
+        return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": 5}}
 
     with closing_all() as things:
         things.append(server := ScriptedServer(chatted))
@@ -414,12 +421,64 @@ def test_a_server_gets_messages_without_the_beginning_of_the_answer(tmp_path: Pa
     with Store(results, read_only=True) as store:
         outputs = store.query("SELECT DISTINCT task, output FROM generations ORDER BY ALL").rows
         official = store.query("SELECT count(*), count(official) FROM task_scores WHERE headline").rows
-    assert outputs == [("alce_asqa_8k", "red cat"), ("json_kv_8k", "Corresponding value:red cat")]
-    assert official == [(2, 2)]
+    assert outputs == [("alce_asqa_8k", "red cat"), ("json_kv_8k", "red cat")]
+    assert official == [(2, 2 if prompt_tokens < 8000 else 0)]
+    board = json.loads(lbx.ok("report", results, "board_helmet", "--format", "json", "--no-interval").stdout)
+    words = "8k prompts over the limit sent whole, because the server's card has no [tokenizer]"
+    assert (words in board[0]["note"]) == (prompt_tokens > 8000)
+    assert "chat template in every category" in board[0]["note"]
     lbx.ok("export", "helmet", results, "-o", tmp_path / "out")
     assert sorted(path.name[:8] + path.name[-12:] for path in tmp_path.glob("out/*/*")) == [
-        "alce_asqTrue_42.json", "json_kv_alse_42.json",
+        "alce_asqTrue_42.json", "json_kv_True_42.json",
     ]  # fmt: skip
+    lbx.ok("import", "helmet", tmp_path / "out/m", "--model-name", "m", "-o", tmp_path / "again.duckdb")
+    numbers = "SELECT task, metric, official FROM numbers WHERE kind = 'task' ORDER BY ALL"
+    with Store(results, read_only=True) as ours, Store(tmp_path / "again.duckdb", read_only=True) as theirs:
+        assert prompt_tokens > 8000 or theirs.query(numbers).rows == ours.query(numbers).rows
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "words"),
+    [
+        ("json_kv_8k", {"context_window": 4000}, "cut to the window of 4,000 tokens"),
+        ("json_kv_8k", {"context_window": 4000, "max_prompt_tokens": 8092}, "cut to the window of 4,000 tokens"),
+        ("json_kv_8k", {"max_prompt_tokens": 500}, "limited to 500 tokens (--max-prompt-tokens)"),
+        ("json_kv_8k", {"max_prompt_tokens": 8092}, ""),
+        (
+            "json_kv_16k",
+            {"context_window": 8192, "max_prompt_tokens": 16000},
+            "cut to the window of 8,192 tokens",
+        ),
+        (
+            "alce_asqa_128k",
+            {"context_window": 131_072, "thinking_tokens": 8000},
+            "cut to the window of 131,072 tokens less 8,000 for reasoning",
+        ),
+        (
+            "json_kv_8k",
+            {"context_window": 8192, "max_new_tokens": 500},
+            "cut to the window of 8,192 tokens less 500 for the answer (--max-new-tokens)",
+        ),
+        ("json_kv_8k", {"context_window": 131_072, "thinking_tokens": 8000}, ""),
+        (
+            "json_kv_8k",
+            {"context_window": 10**8, "backend.api": "chat", "backend.tokenizer": None},
+            "over the limit sent whole, because the server's card has no [tokenizer]",
+        ),
+        (
+            "json_kv_8k",
+            {"context_window": 10**5, "backend.api": "chat", "backend.tokenizer": "x"},
+            "over the limit cut otherwise than officially, for a server",
+        ),
+        ("json_kv_8k", {"context_window": "8"}, ""),
+    ],
+)
+def test_the_board_names_the_limit_that_made_a_task_unofficial(task: str, settings: dict[str, Any], words: str) -> None:
+    number = task_number(task)
+    entry = BoardEntry("m", "r", attributes=settings, numbers={number: 1.0}, unofficial=frozenset({number}))
+    note = BOARDS.complete_entry(entry).note or ""
+    label = task.rpartition("_")[2]
+    assert f"{label} prompts {words}" in f"{note}; ".split("; ") if words else f"{label} prompts" not in note
 
 
 def test_prompts_cut_for_a_server_are_not_official(bundle: Bundle) -> None:

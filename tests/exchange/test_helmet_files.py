@@ -7,14 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lbx.base.errors import UsageError
+from lbx.base.errors import StoreError, UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import split_document_rows
+from lbx.benchmarks.base.predictions import ScoredRun
+from lbx.benchmarks.helmet.predictions import write_averages
 from lbx.benchmarks.helmet.tasks import TASKS, official_name
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
@@ -184,8 +187,9 @@ def name_of(task: str, **settings: Any) -> str:
         ("in8192", "in16384", "length 16384 instead of 8192"),
         ("t0.0p1.0", "t0.6p0.95", "temperature 0.6 instead of 0.0, top_p 0.95 instead of 1.0"),
         ("sampFalse", "sampTrue", "sampling True instead of False"),
-        ("chatFalse_42", "chatTrue_7", "chat True instead of False, seed 7 instead of 42"),
+        ("chatFalse_42", "chatTrue_7", "seed 7 instead of 42"),
         ("_test_k105_dep6", "_mine", "other test file than test_k105_dep6"),
+        ("chatFalse", "chatTrue", ""),
         ("_v1_", "_think_", ""),
         ("t0.0p1.0", "t0p1", ""),
     ],
@@ -239,11 +243,53 @@ def test_shots_that_no_prompt_has_and_models_without_a_template_are_official() -
         ("alce_asqa_8k", {"backend.chat": {"template_sha256": None}}, "_chatFalse_"),
         ("alce_asqa_8k", {"backend.chat": {"template_sha256": None}, "backend.api": "completions"}, "_chatFalse_"),
         ("alce_asqa_8k", {"backend.chat": {"template_sha256": None}, "backend.api": "chat"}, "_chatTrue_"),
-        ("kilt_nq_8k", {"backend.chat": {"template_sha256": None}, "backend.api": "chat"}, "_chatFalse_"),
+        ("kilt_nq_8k", {"backend.chat": {"template_sha256": None}, "backend.api": "chat"}, "_chatTrue_"),
+        ("json_kv_8k", {"thinking_tokens": 1000, "context_window": 9000, "backend.api": "chat"}, "_in8000_"),
+        ("json_kv_16k", {"max_prompt_tokens": 16000, "context_window": 8192}, "_in8192_"),
+        ("json_kv_8k", {"max_new_tokens": 7, "max_prompt_tokens": 8000, "context_window": 8005}, "_in8005_"),
+        ("json_kv_8k", {"sampling": "model", "model_sampling": {"temperature": 0.5}}, "t0.5p1.0_"),
     ],
 )
 def test_names_state_the_settings_of_a_run(task: str, settings: dict[str, Any], part: str) -> None:
     assert part in name_of(task, **settings)
+
+
+def test_an_api_models_answers_are_scored_as_in_its_file(store: Store, tmp_path: Path) -> None:
+    """run_api.sh asks in the chat template in every category, and eval.py then puts nothing before the answer."""
+    name = name_of("icl_trec_coarse_8k", **{"backend.api": "chat"})
+    row = {"question": "q", "answer": "5", "output": "Based on the examples, the label: 5"}
+    (tmp_path / name).write_text(document([row]))
+    import_predictions(store, "helmet", tmp_path, model="gpt-4o-2024-08-06", run_id="r")
+    rescore(store, Rescoring(BENCHMARKS))
+    assert "_chatTrue_" in name
+    assert store.query("SELECT official FROM task_scores WHERE headline").rows == [(100.0,)]
+    (entry, *_) = REPORTS["board_helmet"].read(store, ReportQuery()).dicts()
+    assert "chat template in every category" in entry["note"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({name: value} for name in ("max_new_tokens", "context_window", "thinking_tokens") for value in ("8", True)),
+        {"max_prompt_tokens": [1]},
+        {"max_prompt_tokens": -1},
+        {"chat": "x"},
+        {"backend.chat": "x"},
+        {"sampling": "model", "model_sampling": "x"},
+        {"sampling": "model", "model_sampling": {"temperature": 0.5, "top_p": "1/../../x"}},
+        {"sampling": "model", "model_sampling": {"temperature": float("inf")}},
+        {"sampling": "model", "model_sampling": {"temperature": 0.5}, "seed": "../x"},
+    ],
+)
+def test_settings_that_no_run_has_are_named(settings: dict[str, Any]) -> None:
+    with pytest.raises(StoreError, match="setting") as caught:
+        name_of("alce_asqa_8k", **settings)
+    assert "results file" in str(caught.value.fix)
+
+
+def test_a_list_of_files_in_a_run_of_lbx_is_not_read() -> None:
+    run = ScoredRun("r", "m", {"files": 5}, {}, True, "", datetime(2025, 1, 1), [], {"json_kv_8k": {}}, [])
+    assert list(write_averages(run)) == [f"m/{NAME}.score"]
 
 
 _EVAL_ALCE = """

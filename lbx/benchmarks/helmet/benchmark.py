@@ -8,7 +8,7 @@ those that the code reads. A row of kilt/nq-dev-multikilt_1000_k50_dep6.jsonl:
 
 Recall, RAG, re-ranking and in-context learning send bare text that ends with the beginning of the answer ("Answer:").
 The stored answer contains this beginning, which the score counts. The other categories use the model's chat template,
-without it, or bare text for models without a template.
+without it, or bare text for models without a template. Chat servers get messages without it in every category.
 
 Long documents are first cut by Llama 2's tokenizer, the same for every model. The model's own tokenizer then cuts the
 end of the documents, so that prompt and answer fill the length in the task's name.
@@ -118,11 +118,8 @@ class Helmet(Benchmark):
         return replace(prompt, limits={window: limit}) if can_cut else prompt
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
-        """Put the beginning of the answer before the answer to bare text, as the authors' program does.
-
-        Servers get a message without it, but it is scored all the same.
-        """
-        if dataset_of(sample.task).chat and mode.chat_template:
+        """Put the beginning of the answer before the answer to bare text, as the authors' program does."""
+        if mode.server_template or (dataset_of(sample.task).chat and mode.chat_template):
             return outputs[-1]
         values = {**_fields(sample), "question": sample.question}
         return self._texts(bundle).answer_start(template_of(sample.task), values) + outputs[-1]

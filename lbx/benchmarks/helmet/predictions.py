@@ -40,9 +40,10 @@ from lbx.benchmarks.helmet.tasks import (
     LENGTHS,
     NAME,
     TASKS,
+    asked_task,
     dataset_of,
     official_name,
-    prompt_limit,
+    read_setting,
     size_of,
     split_task,
 )
@@ -78,7 +79,7 @@ def _other_settings(name: str, task: str) -> str:
     found, official = (_FILE.fullmatch(text) for text in (name, HelmetFormat(NAME, TASKS).file_name("/", task)[1:]))
     assert found and official
     dataset, test = dataset_of(task), _test_name(task)
-    ignored = {"name", "shots" if dataset.kind == "ruler" else "", "chat" if dataset.chat else ""}
+    ignored = {"name", "chat", "shots" if dataset.kind == "ruler" else ""}
     return ", ".join(
         [
             *([] if found["name"].endswith(f"_{test}") else [f"other test file than {test or 'none'}"]),
@@ -144,31 +145,29 @@ class HelmetFormat(PredictionFormat):
 
     def settings_of(self, names: Sequence[str]) -> dict[str, Any]:
         tasks = {task: name for name in names if (task := _task_of(name))}
-        chat = {"_chatTrue_" in name for task, name in tasks.items() if dataset_of(task).chat}
+        chat = {(dataset_of(task).chat, "_chatTrue_" in name) for task, name in tasks.items()}
         others = {task: reason for task, name in tasks.items() if (reason := _other_settings(name, task))}
-        return ({"chat": False} if chat == {False} else {}) | ({UNOFFICIAL_TASKS: others} if others else {})
+        return {
+            **({"chat": False} if (True, False) in chat and (True, True) not in chat else {}),
+            **({"backend.api": "chat"} if (False, True) in chat else {}),
+            **({UNOFFICIAL_TASKS: others} if others else {}),
+        }
 
     def file_name(self, model: str, task: str) -> str:
         """Path of a file, named after the settings of the run."""
         folder, _, text = model.partition("/")
         settings, dataset = json.loads(text or "{}"), dataset_of(task)
-        template = settings.get("backend.chat") or {}
-        is_bare = not settings.get("chat", True) or template.get("template_sha256", "") is None
-        chat = dataset.chat and (settings.get("backend.api") == "chat" or not is_bare)
-        new_tokens = settings.get("max_new_tokens") or dataset.new_tokens
-        limit, window = settings.get("max_prompt_tokens") or prompt_limit(task), settings.get("context_window")
-        if window and "max_prompt_tokens" not in settings:
-            reasoning = settings.get("thinking_tokens", 0) if chat else 0
-            limit = min(limit, window - dataset.new_tokens, window - new_tokens - reasoning)
+        asked = asked_task(task, settings)
         samples, questions = settings.get("asked", {}).get(task, (dataset.limit, dataset.limit))
-        sampling = (settings.get("sampling") == "model" and settings.get("model_sampling")) or {}
-        is_sampled = sampling.get("temperature", 0.0) > 0
-        temperature, top_p = (sampling["temperature"], sampling["top_p"]) if is_sampled else (0.0, 1.0)
+        sampling = read_setting(settings, "model_sampling", {}) if settings.get("sampling") == "model" else {}
+        is_sampled = read_setting(sampling, "temperature", 0.0) > 0
+        chosen = sampling if is_sampled else {}
+        temperature, top_p = read_setting(chosen, "temperature", 0.0), read_setting(chosen, "top_p", 1.0)
         return (
-            f"{folder}/{official_name(task)}_v1_{_test_name(task)}_in{limit + new_tokens}"
+            f"{folder}/{official_name(task)}_v1_{_test_name(task)}_in{asked.limit + asked.new_tokens}"
             f"_size{questions if dataset.kind in ('kilt', 'msmarco') else samples}"
-            f"_shots{0 if dataset.label_source else 2}_samp{is_sampled}max{new_tokens}min0t{temperature}p{top_p}"
-            f"_chat{chat}_{settings.get('seed', SEED) if is_sampled else SEED}.json"
+            f"_shots{0 if dataset.label_source else 2}_samp{is_sampled}max{asked.new_tokens}min0t{temperature}p{top_p}"
+            f"_chat{asked.chat}_{read_setting(settings, 'seed', SEED) if is_sampled else SEED}.json"
         )
 
     def export_path(self, model: str, task: str | None, name: str) -> str:
@@ -257,7 +256,8 @@ def _list(line: PredictionLine, key: str) -> list[Any]:
 
 def write_averages(run: ScoredRun) -> dict[str, str]:
     """Means of each task's metrics in percent, as collect_results.py reads them."""
-    names = {file["task"]: f"{file_part(run.model)}/{file['name']}" for file in run.settings.get("files", ())}
+    files = () if run.has_settings else run.settings["files"]
+    names = {file["task"]: f"{file_part(run.model)}/{file['name']}" for file in files}
     return {
         f"{names.get(task) or HelmetFormat(NAME, TASKS).file_name(run.model, task)}.score": json.dumps(
             {metric: number.official for metric, number in numbers.items()}, indent=4

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from lbx.base.columns import Column, number_column
+from lbx.base.errors import StoreError
 from lbx.base.number import OVERALL, NumberKey, group_number, task_number
 from lbx.base.units import format_count
 from lbx.benchmarks.base.paper_tables import (
@@ -28,8 +30,8 @@ from lbx.benchmarks.helmet.tasks import (
     LONG_QA,
     SUMM,
     TASKS,
+    asked_task,
     dataset_of,
-    prompt_limit,
     split_task,
 )
 
@@ -111,26 +113,24 @@ def _missing_notes(entry: BoardEntry, rated_tasks: Collection[str] = ()) -> list
 
 
 def _limit_notes(entry: BoardEntry) -> Iterator[str]:
-    """Name the limits of prompts that made tasks unofficial: --max-prompt-tokens, the window, or a server's.
+    """Name the limits of prompts that made tasks unofficial.
 
     Of a run with few of the samples none is named, because all tasks are unofficial for that reason.
     """
-    if entry.note:
+    settings, served = entry.attributes, ""
+    if entry.note or entry.backend == "import":
         return
-    tasks = {key.task for key in entry.unofficial if key.kind == "task"}
-    window, most = (entry.attributes.get(name) for name in ("context_window", "max_prompt_tokens"))
-    if isinstance(most, int):
-        tasks = {task for task in tasks if most != prompt_limit(task)}
-        limit = f"limited to {most:,} tokens (--max-prompt-tokens)"
-    elif isinstance(window, int) and (cut := {task for task in tasks if window < LENGTHS[split_task(task)[1]]}):
-        tasks, limit = cut, f"cut to the window of {window:,} tokens"
-    elif entry.attributes.get("backend.api") == "chat" and entry.attributes.get("backend.tokenizer"):
-        limit = "over the limit cut otherwise than officially, for a server"
-    else:
-        return
-    labels = {split_task(task)[1] for task in tasks}
-    if labels:
-        yield f"{', '.join(label for label in LENGTHS if label in labels)} prompts {limit}"
+    if "backend.api" in settings and not settings.get("backend.tokenizer"):
+        served = "over the limit sent whole, because the server's card has no [tokenizer]"
+    elif settings.get("backend.api") == "chat":
+        served = "over the limit cut otherwise than officially, for a server"
+    unofficial = {key.task for key in entry.unofficial if key.kind == "task"}
+    labels: dict[str, list[str]] = {}
+    for task in sorted(unofficial.intersection(TASKS), key=lambda task: LENGTHS[split_task(task)[1]]):
+        with suppress(StoreError):
+            if limit := asked_task(task, settings).limit_reason or served:
+                labels.setdefault(limit, []).append(split_task(task)[1])
+    yield from (f"{', '.join(dict.fromkeys(found))} prompts {limit}" for limit, found in labels.items())
 
 
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
@@ -140,6 +140,9 @@ def _complete_entry(entry: BoardEntry) -> BoardEntry:
     notes = [*([entry.note] if entry.note else []), *_limit_notes(entry)]
     if isinstance(others := entry.attributes.get(UNOFFICIAL_TASKS), dict):
         notes.append(f"files with other settings: {', '.join(f'{task} ({why})' for task, why in others.items())}")
+    asked = {key.task for key in entry.numbers if key.kind == "task"}.intersection(TASKS)
+    if entry.attributes.get("backend.api") == "chat" and not all(dataset_of(task).chat for task in asked):
+        notes.append("chat template in every category, as the authors ask API models")
     rated_tasks, faults = _choose_ratings(entry.ratings)
     notes += faults
     judged_notes = [*notes, *_name_judges(rated_tasks.values())]

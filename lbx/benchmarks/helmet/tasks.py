@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from lbx.base.errors import StoreError
 from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.metrics.helmet import TEXT_METRICS
 
@@ -205,6 +207,60 @@ def size_of(task: str) -> int:
 def prompt_limit(task: str) -> int:
     """Tokens to which the authors cut a task's prompts: the length in the name less the answer's budget."""
     return LENGTHS[split_task(task)[1]] - dataset_of(task).new_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTask:
+    """Task with the settings of a run.
+
+    Attributes:
+        chat: whether the prompts were messages in a chat template.
+        new_tokens: budget of an answer.
+        limit: tokens to which prompts were cut.
+        limit_reason: words on a limit other than the authors', or "".
+    """
+
+    chat: bool
+    new_tokens: int
+    limit: int
+    limit_reason: str
+
+
+def asked_task(task: str, settings: Mapping[str, Any]) -> AskedTask:
+    """Task with the settings of a run. Raises StoreError like ``read_setting``."""
+    dataset, official = dataset_of(task), prompt_limit(task)
+    is_bare = read_setting(settings, "backend.chat", {}).get("template_sha256", "") is None
+    has_template = read_setting(settings, "chat", True) and not is_bare
+    chat = settings.get("backend.api") == "chat" or (dataset.chat and has_template)
+    new_tokens = read_setting(settings, "max_new_tokens", dataset.new_tokens)
+    reasoning = read_setting(settings, "thinking_tokens", 0) if chat else 0
+    most, window = (read_setting(settings, name, 0) for name in ("max_prompt_tokens", "context_window"))
+    limit, reason = (most, f"limited to {most:,} tokens (--max-prompt-tokens)") if most else (official, "")
+    room = window - max(new_tokens + reasoning, 0 if most else dataset.new_tokens)
+    if window and room < limit:
+        less = [f"{reasoning:,} for reasoning"] if reasoning else []
+        less += [f"{new_tokens:,} for the answer (--max-new-tokens)"] if new_tokens > dataset.new_tokens else []
+        less_text = f" less {' and '.join(less)}" if less else ""
+        limit, reason = room, f"cut to the window of {window:,} tokens{less_text}"
+    return AskedTask(chat, new_tokens, limit, reason if limit != official else "")
+
+
+def read_setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Setting of a run, or the default.
+
+    Raises:
+        StoreError: the type differs from the default's, or a number is negative or huge.
+    """
+    value = settings.get(name)
+    if value is None:
+        return default
+    types = (float, int) if isinstance(default, float) else (type(default),)
+    if type(value) not in types or (type(value) in (float, int) and not 0 <= value < 1 << 63):
+        raise StoreError(
+            f"lbx does not write such a value of the setting {name!r}.",
+            fix="Ask the author of the results file.",
+        )
+    return value
 
 
 def official_name(task: str) -> str:

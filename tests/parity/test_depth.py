@@ -93,7 +93,7 @@ def test_the_numbers_are_those_of_a_plain_loop(tiny: Path, hf: Path, noisy: Path
     texts = [text(700, max_tokens=1500), text(900, 1, max_tokens=1500)]
     other = card(tmp_path, "hf", noisy, 'dtype = "float32"\n')
     found = compared(texts, tmp_path, hf, other)
-    ((_, bins),) = found.pairs
+    ((_, bins, _),) = found.pairs
     backend = load(read_card(hf))
     for one in texts:
         tokens = one.token_ids(backend)[: one.max_tokens]

@@ -64,6 +64,28 @@ def test_a_task_without_an_answer_counts_as_missing(file: Path) -> None:
         assert "whole" in str(REPORTS["card"].read(store).dicts()[0]["run_id"])
 
 
+def test_a_mean_of_tasks_without_an_answer_to_one_has_no_bound(tmp_path: Path) -> None:
+    """Eight of ten answers are right, but with all others wrong, the mean of categories is no 80."""
+    names = [("qasper", 8), ("hotpotqa", 2)]
+    samples = [
+        Sample("longbench", task, str(n), "text", "?", ("yes",), "en", 9) for task, of in names for n in range(of)
+    ]
+    counts = {f"longbench/{task}": of for task, of in names}
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "whole", [(one, "yes" if at % 8 < 3 else "no") for at, one in enumerate(samples)], counts=counts)
+        add_run(store, "begun", [(one, "yes") for one in samples[:9]], model="begun", counts=counts)
+        add_run(store, "killed", [(one, "yes") for one in samples[:8]], model="killed", counts=counts)
+        kill(store, "killed")
+        table = REPORTS["leaderboard"].read(store)
+        told = {row["run_id"]: row["missing_as_0"] for row in table.dicts()}
+        assert list(told) == ["whole", "begun", "killed"]
+        assert told["killed"] is None and told["begun"] == pytest.approx(0.5), "at most (1 + 1/2) / 2"
+        read_notes = REPORTS["leaderboard"].read_notes
+        assert read_notes is not None
+        (sheet,) = REPORTS["leaderboard"].sheets(table, read_notes(store, table))
+        assert any("without an answer to a task follow" in note for note in sheet.notes)
+
+
 def test_no_average_that_may_include_a_missing_task_is_official(file: Path) -> None:
     with Store(file, read_only=True) as store:
         assert all(official is None for official in numbers(store, "easy").values())

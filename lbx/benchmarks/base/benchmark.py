@@ -186,6 +186,9 @@ def _without_curves(tasks: Mapping[str, ScoredRows]) -> Mapping[str, LengthCurve
     return {}
 
 
+MEAN_OF_QUESTIONS = "mean of questions"
+
+
 @dataclass(frozen=True, slots=True)
 class ScoringRules:
     """Unit and meaning of a family's scores, and rules for its official numbers.

@@ -429,7 +429,7 @@ class Needle(Benchmark):
     metric_version = 1
     # Without settings in the bundle it can be asked, but only by name.
     data = DataSource(required_file=SETTINGS_FILE)
-    scoring = ScoringRules(average_of=MEAN_OF_QUESTIONS)
+    scoring = ScoringRules(average_of=MEAN_OF_QUESTIONS, is_of_any_tasks=lambda key: True)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return six tasks, or three if the settings name one language. No bundled data is needed."""

@@ -11,6 +11,7 @@ import pytest
 
 from lbx.base.records import Sample
 from lbx.benchmarks.needle import NeedleSettings, make_sample
+from lbx.benchmarks.ruler.tasks import TASKS
 from lbx.cluster.merge import merge
 from lbx.exchange.tools.run_records import read_run
 from lbx.report.gates import GateVerdict, check_run
@@ -101,6 +102,28 @@ def test_an_average_of_certain_tasks_stays_official(tmp_path: Path) -> None:
     with Store(tmp_path / "r.duckdb") as store:
         add_run(store, "run", [(sample, "park") for sample in samples], counts=counts)
         assert numbers(store, "run")["length 0k"] == 0
+
+
+def test_complete_averages_stay_official_without_another_task(tmp_path: Path) -> None:
+    """Each has one task, and qasper belongs to neither."""
+    samples = [Sample("longbench", task, "0", "text", "?", ("yes",), "zh", 9) for task in ("vcsum", "dureader")]
+    counts = dict.fromkeys(["longbench/vcsum", "longbench/dureader", "longbench/qasper"], 1)
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "run", [(sample, "yes") for sample in samples], counts=counts)
+        found = {name: official for name, official in numbers(store, "run").items() if name.startswith("category_zh")}
+    assert len(found) == 2 and None not in found.values()
+
+
+def test_an_effective_length_without_a_longer_task_that_was_asked_for_is_not_official(tmp_path: Path) -> None:
+    names = [f"{task}_{length}" for length in (4096, 8192) for task in TASKS]
+    samples = [Sample("ruler", name, "0", "text", "?", ("yes",), "en", int(name.rpartition("_")[2])) for name in names]
+    asked = dict.fromkeys([f"ruler/{name}" for name in names], 1)
+    with Store(tmp_path / "r.duckdb") as store:
+        for run, counts in (("all", asked), ("killed", asked | {"ruler/vt_16384": 1})):
+            add_run(store, run, [(sample, "yes") for sample in samples], counts=counts)
+        lengths = store.query("SELECT official FROM group_results WHERE metric = 'effective_length_k' ORDER BY run_id")
+        assert lengths.rows == [(8,), (None,)]
+        assert numbers(store, "killed")["length 8k"] == 100
 
 
 def test_every_iteration_of_a_task_without_an_answer_counts(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class LongBenchPro(Benchmark):
         tuple(TASKS), embedding_tasks=tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
     )
     protocol = AskingProtocol(iterations=3)
-    scoring = ScoringRules(unit=1, average_of=MEAN_OF_QUESTIONS)
+    scoring = ScoringRules(unit=1, average_of=MEAN_OF_QUESTIONS, is_of_any_tasks=lambda key: True)
     predictions = LongBenchProFormat(name, catalogue.names)
     results = ResultFormat(result_files, join_model_info, growing_file=MODEL_INFO)
     paper = PAPER

@@ -133,7 +133,8 @@ def test_every_iteration_of_a_task_without_an_answer_counts(tmp_path: Path) -> N
         assert (run.answers, run.bundle_answers) == (4, 72)
 
 
-def test_a_run_that_gets_more_tasks_loses_its_averages_until_they_are_answered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", ["running", "interrupted", "failed"])
+def test_a_run_that_gets_more_tasks_keeps_averages_without_official_numbers(tmp_path: Path, status: str) -> None:
     with Store(tmp_path / "r.duckdb") as store:
         first = {"needle/single_en": 4}
         add_run(store, "run", answers(KINDS[:1]), counts=first)
@@ -141,6 +142,8 @@ def test_a_run_that_gets_more_tasks_loses_its_averages_until_they_are_answered(t
         row = RunRow("run", "model", "scripted", "1", {}, "digest", {"run_id": "run"}, {}, "0.1", task_samples=COUNTS)
         store.begin_run(row)
         assert not numbers(store, "run")
+        if status != "running":
+            store.finish_run("run", status)
         add_missing_numbers(store)
         assert numbers(store, "run")["overall all"] is None
 

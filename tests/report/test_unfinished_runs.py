@@ -157,6 +157,16 @@ def test_a_killed_run_passes_no_check(file: Path) -> None:
         assert "killed" not in task.reason, "all its samples have an answer"
 
 
+def test_a_complete_task_of_an_unfinished_run_is_compared(file: Path) -> None:
+    with Store(file) as store:
+        add_run(store, "same", answers(KINDS[:1]), model="same", counts=COUNTS)
+        kill(store, "same")
+        query = ReportQuery(tasks=("needle/single_en", "needle"), margin=80)
+        task, whole = check_run(store, "easy", {}, ["same"], query).conditions
+        assert task.verdict is GateVerdict.PASSED, task.reason
+        assert whole.reason == "the run was killed with 4 of 12 answers; repeat its command to finish it"
+
+
 def test_exports_name_the_state_and_all_samples(file: Path) -> None:
     with Store(file, read_only=True) as store:
         facts = read_run(store, "easy").facts

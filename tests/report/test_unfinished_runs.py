@@ -185,6 +185,23 @@ def test_a_merge_keeps_the_state(file: Path, tmp_path: Path) -> None:
             assert states_of_runs(store) == {"whole": "done", "easy": "killed"}
 
 
+@pytest.mark.parametrize("update", [False, True])
+def test_a_merge_of_all_answers_makes_a_killed_run_done(file: Path, tmp_path: Path, update: bool) -> None:
+    rest = tmp_path / "rest.duckdb"
+    with Store(rest) as store:
+        add_run(store, "easy", answers(KINDS[1:]), model="easy", counts=COUNTS)
+        kill(store, "easy")
+    new = rest if update else tmp_path / "new.duckdb"
+    merge([file] if update else [file, rest], new, None, update=update)
+    with Store(new, read_only=True) as store:
+        assert states_of_runs(store)["easy"] == "done"
+        ((ended, newest),) = store.query(
+            "SELECT any_value(finished_at), max(created_at) FROM runs JOIN generations USING (run_id) "
+            "WHERE run_id = 'easy'"
+        ).rows
+        assert ended == newest
+
+
 def test_a_report_says_why_a_killed_run_has_no_score(tmp_path: Path) -> None:
     with Store(tmp_path / "r.duckdb") as store:
         row = RunRow("run", "model", "scripted", "1", {}, "digest", {}, {}, "0.1", task_samples=COUNTS)

@@ -147,10 +147,13 @@ def _failed_samples(store: Store, run: str) -> dict[str, int]:
 
 def _partial_tasks(store: Store, run: str) -> dict[str, str]:
     """Describe the tasks that the run answered only in part, as {BENCHMARK/TASK: "6 of 180 samples"}."""
-    sql = "SELECT benchmark, task, samples, bundle_samples FROM coverage WHERE run_id = ? AND samples < bundle_samples"
-    rows = store.query(sql, [run]).rows
+    sql = """
+        SELECT benchmark, task, answers, bundle_answers, iterations FROM coverage
+        WHERE run_id = ? AND answers < bundle_answers
+    """
     return {
-        f"{benchmark}/{task}": f"{some:,} of {format_count(all_, 'sample')}" for benchmark, task, some, all_ in rows
+        f"{benchmark}/{task}": f"{some:,} of {format_count(all_, 'sample' if iterations == 1 else 'answer')}"
+        for benchmark, task, some, all_, iterations in store.query(sql, [run]).rows
     }
 
 

@@ -157,6 +157,15 @@ def test_a_killed_run_passes_no_check(file: Path) -> None:
         assert "killed" not in task.reason, "all its samples have an answer"
 
 
+def test_a_killed_run_passes_no_check_without_its_last_iteration(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "run", answers(KINDS[:1]), counts={"needle/single_en": 4}, settings={"iterations": 2})
+        kill(store, "run")
+        (condition,) = check_run(store, "run", {"needle/single_en": 1}, [], ReportQuery()).conditions
+    assert condition.reason == "the run was killed with 4 of 8 answers; repeat its command to finish it"
+    assert condition.caution == "needle/single_en: 4 of 8 answers"
+
+
 def test_a_complete_task_of_an_unfinished_run_is_compared(file: Path) -> None:
     with Store(file) as store:
         add_run(store, "same", answers(KINDS[:1]), model="same", counts=COUNTS)

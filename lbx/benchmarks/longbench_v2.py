@@ -53,7 +53,14 @@ from lbx.base.records import (
 )
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.aggregates import ScoredRows, task_score
-from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
+from lbx.benchmarks.base.benchmark import (
+    MEAN_OF_QUESTIONS,
+    WINDOWS_OF_128K,
+    AskingProtocol,
+    Benchmark,
+    ScoringRules,
+    TaskCatalogue,
+)
 from lbx.benchmarks.base.data_files import DataRow, read_text
 from lbx.benchmarks.base.paper_tables import (
     MODE,
@@ -441,7 +448,7 @@ class LongBenchV2(Benchmark):
         check_mode=_check_mode,
     )
     # pred.py treats an output without a character as a failed call and drops it; reasoning is output, too.
-    scoring = ScoringRules(average_of="mean of questions", uncounted_metric="empty")
+    scoring = ScoringRules(average_of=MEAN_OF_QUESTIONS, uncounted_metric="empty")
     predictions = LongBenchV2Format(name, catalogue.names)
     results = ResultFormat(_result_files, _join_results)
     paper = PAPER

@@ -41,7 +41,7 @@ from lbx.base.records import (
 from lbx.base.tables import check_keys, read_table
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import task_score
-from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
+from lbx.benchmarks.base.benchmark import MEAN_OF_QUESTIONS, Benchmark, ScoringRules
 from lbx.benchmarks.base.sources import DataSource
 from lbx.options.asking import PLAIN, Mode
 
@@ -429,7 +429,7 @@ class Needle(Benchmark):
     metric_version = 1
     # Without settings in the bundle it can be asked, but only by name.
     data = DataSource(required_file=SETTINGS_FILE)
-    scoring = ScoringRules(average_of="mean of questions")
+    scoring = ScoringRules(average_of=MEAN_OF_QUESTIONS, is_of_any_tasks=lambda key: True)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return six tasks, or three if the settings name one language. No bundled data is needed."""

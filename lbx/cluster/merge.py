@@ -121,7 +121,7 @@ def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | N
             _aggregate_joined_runs(store, merging)
             if plan is not None:
                 summary.gaps = find_gaps(store, plan)
-            _close_runs(store, summary)
+            _close_runs(store, summary, merging.joined_runs, plan)
             summary.rows = merging.rows
             summary.notes += [
                 f"{journal_of(path)} has ratings that are not in the results file; "
@@ -171,13 +171,34 @@ def _require_numbers(store: Store, runs: Sequence[str]) -> None:
         )
 
 
-def _close_runs(store: Store, summary: MergeSummary) -> None:
-    """Mark done runs without all samples as interrupted, and count the failed answers of each run."""
+_COMPLETE_RUNS = """
+    SELECT run_id FROM coverage LEFT JOIN (
+        SELECT run_id, benchmark, task, count(*) AS asked FROM generations
+        WHERE error_type IS DISTINCT FROM ? GROUP BY ALL
+    ) USING (run_id, benchmark, task)
+    WHERE list_contains(?::VARCHAR[], run_id)
+    GROUP BY run_id HAVING bool_and(coalesce(coalesce(asked, 0) >= bundle_answers, false))
+"""
+
+
+def _close_runs(store: Store, summary: MergeSummary, joined_runs: Sequence[str], plan: ShardPlan | None) -> None:
+    """Mark done runs without all samples as interrupted, and joined runs with all of them as done.
+
+    Also count the failed answers of each run.
+    """
     lacking = {gap.run for gap in summary.gaps}
+    complete = {run for (run,) in store.query(_COMPLETE_RUNS, [UNFINISHED, list(joined_runs)]).rows}
+    complete |= set(plan.runs if plan else ())
     with store.transaction() as connection:
         connection.execute(
             "UPDATE runs SET status = 'interrupted' WHERE status = 'done' AND list_contains(?::VARCHAR[], run_id)",
             [list(lacking)],
+        )
+        connection.execute(
+            "UPDATE runs SET status = 'done', finished_at = "
+            "(SELECT max(created_at) FROM generations WHERE generations.run_id = runs.run_id) "
+            "WHERE status <> 'done' AND list_contains(?::VARCHAR[], run_id)",
+            [sorted(complete - lacking)],
         )
     failed = store.query("SELECT run_id, count(*) FROM generations WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL")
     summary.failures = {run: count for run, count in failed.rows if summary.runs[run]}

@@ -1,7 +1,7 @@
 """Check of conditions on a run's scores (``lbx check``): each is passed, failed or undecided.
 
-A condition is passed or failed if a test decides at the 5% level: the 90% interval of the score, or of the difference
-from another run, is on one side of the threshold.
+A condition is passed or failed if a one-sided test at the 5% level decides: the 90% interval of a score is on one side
+of the threshold, or ``is_no_worse`` decides on a difference.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lbx.base.units import format_count
 from lbx.report.format.digits import why_no_interval
 from lbx.report.pairs import ComparisonSide, RunScore, find_run, refusal
 from lbx.report.query import ReportQuery
-from lbx.report.rows.comparison import ComparisonRow, compare_runs, verdict
+from lbx.report.rows.comparison import ComparisonRow, compare_runs, is_no_worse
 from lbx.report.rows.revisions import open_baseline
 from lbx.results import Store
 from lbx.results.read.runs import only_run, run_names, unfinished_part
@@ -102,7 +102,7 @@ def check_run(
         for name, least in least_scores.items()
     ]
     for other in others:
-        conditions += _not_worse(store, run, other, query, scores=scores, failed=failed)
+        conditions += _not_worse(store, run, other, query, scores=scores, failed=failed, partial=partial)
     return CheckedRun(run, conditions)
 
 
@@ -147,26 +147,25 @@ def _failed_samples(store: Store, run: str) -> dict[str, int]:
 
 def _partial_tasks(store: Store, run: str) -> dict[str, str]:
     """Describe the tasks that the run answered only in part, as {BENCHMARK/TASK: "6 of 180 samples"}."""
-    sql = "SELECT benchmark, task, samples, bundle_samples FROM coverage WHERE run_id = ? AND samples < bundle_samples"
-    rows = store.query(sql, [run]).rows
+    sql = """
+        SELECT benchmark, task, answers, bundle_answers, iterations FROM coverage
+        WHERE run_id = ? AND answers < bundle_answers
+    """
     return {
-        f"{benchmark}/{task}": f"{some:,} of {format_count(all_, 'sample')}" for benchmark, task, some, all_ in rows
+        f"{benchmark}/{task}": f"{some:,} of {format_count(all_, 'sample' if iterations == 1 else 'answer')}"
+        for benchmark, task, some, all_, iterations in store.query(sql, [run]).rows
     }
 
 
-def _judge(
-    low: float | None, high: float | None, threshold: float, reason: str, failed: int, *, gap: str
-) -> tuple[GateVerdict, str]:
-    """Return the verdict on a value with this interval, and the reason if it is undecided."""
+def _judge(is_met: bool | None, reason: str, failed: int, *, gap: str) -> tuple[GateVerdict, str]:
+    """Return the verdict, and the reason if it is undecided: the given one, or missing answers."""
     if gap:
-        return GateVerdict.UNDECIDED, f"the run {gap}; repeat its command to finish it"
+        return GateVerdict.UNDECIDED, f"the run {gap}"
     if failed:
         return GateVerdict.UNDECIDED, f"{format_count(failed, 'sample')} failed"
-    if low is not None and low >= threshold:
-        return GateVerdict.PASSED, ""
-    if high is not None and high < threshold:
-        return GateVerdict.FAILED, ""
-    return GateVerdict.UNDECIDED, reason
+    if is_met is None:
+        return GateVerdict.UNDECIDED, reason
+    return (GateVerdict.PASSED if is_met else GateVerdict.FAILED), ""
 
 
 def _at_least(
@@ -175,16 +174,29 @@ def _at_least(
     bounds = interval(score.estimate, _LEVEL)
     low, high = _percent(bounds.low), _percent(bounds.high)
     reason = _no_interval(bounds) if low is None else f"{least:g} is inside the interval"
-    tasks = {task: text for task, text in partial.items() if f"{task}/".startswith(f"{name}/")}
+    is_met = True if low is not None and low >= least else False if high is not None and high < least else None
+    tasks = _tasks_of(name, partial)
     return Condition(
         name, f"at least {least:g}", bounds.n, bounds.clusters, 100 * score.score, low, high,
-        *_judge(low, high, least, reason, failed, gap=gap if tasks else ""),
+        *_judge(is_met, reason, failed, gap=gap if tasks else ""),
         "; ".join(f"{task}: {text}" for task, text in tasks.items()),
     )  # fmt: skip
 
 
+def _tasks_of(name: str, partial: Mapping[str, str]) -> dict[str, str]:
+    """Select the partial tasks of a benchmark, or the task itself."""
+    return {task: text for task, text in partial.items() if f"{task}/".startswith(f"{name}/")}
+
+
 def _not_worse(
-    store: Store, run: str, other: str, query: ReportQuery, *, scores: Mapping[str, RunScore], failed: Mapping[str, int]
+    store: Store,
+    run: str,
+    other: str,
+    query: ReportQuery,
+    *,
+    scores: Mapping[str, RunScore],
+    failed: Mapping[str, int],
+    partial: Mapping[str, str],
 ) -> Iterator[Condition]:
     tasks = query.tasks
     query = ReportQuery(
@@ -225,25 +237,20 @@ def _not_worse(
                 f"{row.difference.interval.n:,} of them in common.",
                 fix=_finish(gaps) or "Run both with the same --limit, --sample or --ids.",
             )
-        yield _compare(name, other, row, query.margin, failed.get(name, 0), gap=gaps.get(run, ""))
+        gap = gaps.get(run, "") if _tasks_of(name, partial) else ""
+        yield _compare(name, other, row, query.margin, failed.get(name, 0), gap=gap)
 
 
 def _finish(gaps: Mapping[str, str]) -> str:
     """Describe the remedy for unfinished runs, or ""."""
-    return " ".join(f"{run} {part}: repeat its command to finish it." for run, part in gaps.items())
+    return " ".join(f"{run} {part}." for run, part in gaps.items())
 
 
 def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: int, *, gap: str) -> Condition:
     difference = row.difference
     low, high = _percent(difference.low_90), _percent(difference.high_90)
-    text = verdict(row, margin)
-    if "undecided" in text:
-        reason = text.removeprefix("undecided: ")
-    else:
-        reason = _no_interval(difference.interval) if low is None else f"{text}; perhaps by less than {margin:g}"
-    judged = _judge(low, high, -margin, reason, failed, gap=gap)
-    if text == "same outputs" and not failed and not gap:
-        judged = GateVerdict.PASSED, ""
+    is_met, missing = is_no_worse(row, margin)
+    judged = _judge(is_met, missing.removeprefix("undecided: "), failed, gap=gap)
     return Condition(
         name, f"not worse than {other} by {margin:g} points", difference.interval.n, difference.interval.clusters,
         100 * difference.interval.value, low, high, *judged, row.caution,

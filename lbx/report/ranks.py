@@ -7,20 +7,26 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from lbx.benchmarks.base.benchmark import MEAN_OF_QUESTIONS, ScoringRules
 from lbx.results import Store, Table
+from lbx.results.scoring.score_columns import find_benchmark
 
 _ALL_OF_IT = 0.99
+_NO_BOUND = -0.5
+"""Sort key of a score that could be any number with the missing answers."""
 T = TypeVar("T")
 
 # Answers counted in the score of a whole run, which may leave out some of the run's tasks.
 _SCORES = """
     SELECT l.*, CASE WHEN t.is_known THEN coalesce(l.asked + t.unasked, t.scorable)::BIGINT END AS scorable_answers,
-           t.answers_per_sample, t.done
+           t.least_part, t.answers_per_sample, t.done
     FROM leaderboard l JOIN (
         SELECT run_id, benchmark, list(task ORDER BY task) FILTER (times > 0) AS done,
                count(scorable_samples) = count(*) AS is_known,
                sum(iterations * greatest(scorable_samples - coalesce(asked, 0), 0)) AS unasked,
-               sum(iterations * scorable_samples) AS scorable, sum(times) / sum(asked) AS answers_per_sample
+               sum(iterations * scorable_samples) AS scorable,
+               min(coalesce(asked, 0) / scorable_samples) FILTER (scorable_samples > 0) AS least_part,
+               sum(times) / sum(asked) AS answers_per_sample
         FROM coverage LEFT JOIN (
             SELECT run_id, benchmark, task, count(DISTINCT sample_id) AS asked, count(*) AS times
             FROM generations GROUP BY ALL
@@ -30,14 +36,28 @@ _SCORES = """
 """
 
 
+# Without a row in benchmark_results, as in files of other programs, the view computes the mean of tasks.
+_AVERAGED = """
+    SELECT DISTINCT run_id, benchmark FROM group_scores SEMI JOIN benchmark_results USING (run_id, benchmark)
+    WHERE "grouping" = 'overall'
+"""
+
+
 def read_ranked_scores(store: Store) -> Table:
-    """Read the headline scores of all runs by benchmark, best first."""
+    """Read the headline scores of all runs by benchmark, best first. ``score_of`` names the average."""
     store.materialise_views("coverage", "distinctions")
 
     def read_rows() -> Table:
         table = store.query(_SCORES)
-        rows = sorted(table.dicts(), key=_sort_key)
-        return Table(table.columns, [tuple(row[name] for name in table.columns) for row in rows])
+        averaged = {*store.query(_AVERAGED).rows}
+        rows = table.dicts()
+        for row in rows:
+            family = find_benchmark(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
+            row["score_of"] = (
+                None if row["score"] is None else (family.scoring if family else ScoringRules()).average_of
+            )
+        columns = [*table.columns, "score_of"]
+        return Table(columns, [tuple(row[name] for name in columns) for row in sorted(rows, key=_sort_key)])
 
     return store.compute_once("ranked scores", read_rows)
 
@@ -107,10 +127,13 @@ def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def sort_score(row: Mapping[str, Any]) -> float:
-    """Sort key of a run: the score, or the lower bound of the score if too many answers are missing."""
+    """Sort key of a run: the score, or the lower bound of the score if too many answers are missing.
+
+    It is negative without a score, and if the missing answers leave no bound.
+    """
     if row["score"] is None or math.isnan(row["score"]):
         return -1.0
-    return score_bounds(row, _total(row))[0]
+    return score_bounds(row, _total(row))[0] if _least_weight(row, _total(row)) else _NO_BOUND
 
 
 def _total(row: Mapping[str, Any]) -> int:
@@ -119,10 +142,9 @@ def _total(row: Mapping[str, Any]) -> int:
 
 
 def answered_part(row: Mapping[str, Any]) -> str:
-    """Describe the answers of a run that lacks some, "312 of 503 answers", or return ""."""
+    """Describe the answers of a run that lacks some and is ranked lower, "312 of 503 answers", or return ""."""
     answered, total = row["answered"] or 0, _total(row)
-    is_ranked_lower = row["missing_as_0"] is not None and row["missing_as_0"] != row["score"]
-    return f"{answered:,} of {total:,} answers" if is_ranked_lower and answered < total else ""
+    return f"{answered:,} of {total:,} answers" if sort_score(row) != row["score"] and answered < total else ""
 
 
 def score_bounds(row: Mapping[str, Any], n_answers: float) -> tuple[float, float]:
@@ -130,10 +152,20 @@ def score_bounds(row: Mapping[str, Any], n_answers: float) -> tuple[float, float
 
     Both equal the score if at least 99% of the answers exist.
     """
-    answered, n_asked = row["answered"] or 0, row["asked"] or 0
-    if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * n_answers:
+    weight, has_most = _least_weight(row, n_answers), (row["answered"] or 0) >= _ALL_OF_IT * n_answers
+    if None in (row["failed_as_0"], row["failed_as_1"]) or (has_most and weight):
         return float(row["score"]), float(row["score"])
-    return row["failed_as_0"] * n_asked / n_answers, 1 - (1 - row["failed_as_1"]) * n_asked / n_answers
+    return row["failed_as_0"] * weight, 1 - (1 - row["failed_as_1"]) * weight
+
+
+def _least_weight(row: Mapping[str, Any], n_answers: float) -> float:
+    """Least weight of the asked answers in the average over all answers.
+
+    A task may have any weight in an average of tasks, so that of the task with the fewest answers counts.
+    """
+    asked = (row["asked"] or n_answers) / n_answers if n_answers else 1.0
+    is_by_task = row["score_of"] != MEAN_OF_QUESTIONS and row["least_part"] is not None
+    return min(asked, row["least_part"]) if is_by_task else asked
 
 
 def select_runs(table: Table, runs: Collection[str]) -> list[dict[str, Any]]:

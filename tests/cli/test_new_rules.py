@@ -235,6 +235,16 @@ def test_a_removed_question_is_no_part_of_the_score(lbx: Lbx, results: Path, rev
     assert marked(lbx, output) == ["town/qa/q0", "town/qa/q1"]
 
 
+def test_tasks_that_a_run_did_not_reach_follow_the_bundle(lbx: Lbx, results: Path, revision: Revision) -> None:
+    with Store(results) as store:
+        for table in ("generations", "scores"):
+            store.query(f"DELETE FROM {table} WHERE task = 'pick'")
+        store.query("UPDATE runs SET task_samples = json_merge_patch(task_samples, '{\"town/gone\": 5}')")
+    output, _ = rescored(lbx, results, revision(pick=ROWS["pick"][1:]))
+    (row,) = lbx.rows(output, "SELECT task_samples FROM runs")
+    assert json.loads(row["task_samples"]) == {"town/qa": 6, "town/pick": 2}
+
+
 def test_without_an_output_a_change_is_refused_with_the_command(
     lbx: Lbx, results: Path, revision: Revision, first: Path
 ) -> None:

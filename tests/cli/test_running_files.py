@@ -81,6 +81,7 @@ def test_every_reader_reads_beside_the_writer(lbx: Lbx, bundle: Path, model: Pat
         listed, shown = lbx("show", path), lbx("show", path, f"needle/{row['id']}")
         Store(other).close()
         beside = lbx("sql", other, "SELECT count(*) AS n FROM live.generations", "--attach", f"live={path}")
+        checked = lbx("check", path, "--at-least", "needle=1", "--json")
         table = tmp_path / "runs.parquet"
         exported = lbx("sql", path, "FROM runs", "--format", "parquet", "-o", table)
         with api.open_results(path) as results:
@@ -90,6 +91,9 @@ def test_every_reader_reads_beside_the_writer(lbx: Lbx, bundle: Path, model: Pat
         assert done.returncode == 0, done.stderr
         assert f"results.duckdb is being written (PID {process.pid})" in done.stderr, done.stderr
         assert re.search(r"committed before \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", done.stderr)
+    (condition,) = json.loads(checked.stdout)["conditions"]
+    assert condition["reason"].startswith("the run is running with ")
+    assert condition["reason"].endswith("; wait for its end")
     assert row["n"] >= 1 and as_of is not None
     for text in (screen.stdout, view.stdout, page.stdout, listed.stdout, shown.stdout, *running.values()):
         assert RUNNING.search(text), text[:2000]

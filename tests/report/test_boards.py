@@ -409,6 +409,13 @@ def test_a_run_that_goes_on_has_no_number_yet(store: Store) -> None:
     assert (row["overall"], row["note"]) == (None, "killed")
 
 
+def test_a_killed_run_with_all_answers_is_not_marked(store: Store) -> None:
+    add_run(store, "r", v2(6, 12), counts={"longbench_v2/mcq": 12})
+    store._connection.execute("UPDATE runs SET status = 'running'")
+    (row,) = (row for row in rows_of(store, "longbench_v2") if row["run_id"])
+    assert (row["overall"], row["note"]) == (50.0, None)
+
+
 @pytest.mark.parametrize("output_format", ["table", "markdown", "json", "html", "csv"])
 def test_a_hostile_name_comes_through_as_text(tmp_path: Path, output_format: str) -> None:
     path = tmp_path / "results.duckdb"

@@ -25,7 +25,8 @@ from tests.report.made_runs import add_run, trec
 
 def row(score: float | None, se: float | None = 0.01, **changes: object) -> dict[str, object]:
     made = {"score": score, "se": se, "df": 99.0, "answered": 100, "asked": 100}
-    return {**made, "failed_as_0": score, "failed_as_1": score, "scorable_answers": 100, **changes}
+    part = {"scorable_answers": 100, "least_part": 1.0, "score_of": "mean of tasks"}
+    return {**made, "failed_as_0": score, "failed_as_1": score, **part, **changes}
 
 
 def test_places_are_ranges_of_what_cannot_be_told_apart() -> None:
@@ -76,7 +77,10 @@ def test_a_place_is_no_other_s_for_sure(scores: list[float]) -> None:
         ({}, 0.6),
         ({"answered": 99, "failed_as_0": 0.55}, 0.6),
         ({"answered": 98, "failed_as_0": 0.55}, 0.55),
-        ({"scorable_answers": 200}, 0.3),  # killed halfway
+        ({"scorable_answers": 200, "least_part": 0.5}, 0.3),  # killed halfway
+        ({"scorable_answers": 200, "least_part": 0.1}, 0.06),
+        ({"scorable_answers": 200, "least_part": 0.1, "score_of": "mean of questions"}, 0.3),
+        ({"scorable_answers": 100, "least_part": 0.0}, -0.5),
         ({"scorable_answers": None}, 0.6),
         ({"answered": None, "asked": None, "failed_as_0": None}, 0.6),
     ],
@@ -203,7 +207,7 @@ def test_tasks_that_a_score_does_not_count_are_not_missing_in_it(tmp_path: Path)
         rows = {row["run_id"]: row for row in read_report(store, "leaderboard").dicts()}
     assert [(row["score"], row["asked"]) for row in rows.values()] == [(0.5, 12)] * 2
     assert [row["scorable_answers"] for row in rows.values()] == [12, 17]
-    assert (sort_score(rows["both"]), sort_score(rows["half"])) == pytest.approx((0.5, 6 / 17))
+    assert (sort_score(rows["both"]), sort_score(rows["half"])) == pytest.approx((0.5, 0.5 * 4 / 9))
 
 
 def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> None:

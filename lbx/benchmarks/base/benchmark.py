@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import UsageError
-from lbx.base.number import Number
+from lbx.base.number import Number, NumberKey
 from lbx.base.records import (
     Chunk,
     Prompt,
@@ -186,6 +186,13 @@ def _without_curves(tasks: Mapping[str, ScoredRows]) -> Mapping[str, LengthCurve
     return {}
 
 
+def _is_of_known_tasks(key: NumberKey) -> bool:
+    return False
+
+
+MEAN_OF_QUESTIONS = "mean of questions"
+
+
 @dataclass(frozen=True, slots=True)
 class ScoringRules:
     """Unit and meaning of a family's scores, and rules for its official numbers.
@@ -201,6 +208,8 @@ class ScoringRules:
         prompt_limits: {task: number of tokens to which the authors cut a prompt}. A task with a prompt that was cut to
             fewer, or has more, has no official number.
         missing_metrics: official metrics that lbx lacks, with the reason, or "".
+        is_of_any_tasks: whether a number over tasks (``Benchmark.groups``) is official for any tasks, and so not for a
+            run that ended before one of its tasks. Other numbers are official if certain tasks are complete.
     """
 
     unit: float = 100
@@ -211,6 +220,7 @@ class ScoringRules:
     curves: Callable[[Mapping[str, ScoredRows]], Mapping[str, LengthCurve]] = _without_curves
     prompt_limits: Mapping[str, int] = field(default_factory=dict)
     missing_metrics: str = ""
+    is_of_any_tasks: Callable[[NumberKey], bool] = _is_of_known_tasks
 
     def is_counted(self, row: ScoredSample) -> bool:
         """Whether the official number counts an answer. An answer after reasoning always counts."""

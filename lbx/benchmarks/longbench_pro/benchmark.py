@@ -34,7 +34,14 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.benchmarks.base.aggregates import task_score
-from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
+from lbx.benchmarks.base.benchmark import (
+    MEAN_OF_QUESTIONS,
+    AskingProtocol,
+    Benchmark,
+    ScoringRules,
+    TaskCatalogue,
+    with_unique_ids,
+)
 from lbx.benchmarks.base.data_files import DataRow, damaged_file_error
 from lbx.benchmarks.base.predictions import ResultFormat
 from lbx.benchmarks.base.sources import DataSource
@@ -83,7 +90,7 @@ class LongBenchPro(Benchmark):
         tuple(TASKS), embedding_tasks=tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
     )
     protocol = AskingProtocol(iterations=3)
-    scoring = ScoringRules(unit=1, average_of="mean of questions")
+    scoring = ScoringRules(unit=1, average_of=MEAN_OF_QUESTIONS, is_of_any_tasks=lambda key: True)
     predictions = LongBenchProFormat(name, catalogue.names)
     results = ResultFormat(result_files, join_model_info, growing_file=MODEL_INFO)
     paper = PAPER

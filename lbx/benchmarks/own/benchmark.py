@@ -30,7 +30,7 @@ from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.base.tables import is_name
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
-from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules
 from lbx.benchmarks.base.data_files import cached_by_mtime
 from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat
@@ -65,6 +65,7 @@ class CustomBenchmark(Benchmark):
 
     metric_version = VERSION
     protocol = AskingProtocol(modes=frozenset({"no_context", "rag"}))
+    scoring = ScoringRules(is_of_any_tasks=lambda key: True)
 
     def __init__(self, name: str) -> None:
         self.name = name

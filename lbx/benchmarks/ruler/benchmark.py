@@ -182,7 +182,9 @@ class Ruler(Benchmark):
         length_groups={task: split_task(task)[0] for task in STANDARD_TASKS},
     )
     protocol = AskingProtocol(frozenset({"template"}), check_mode=_check_mode)
-    scoring = ScoringRules(average_of="mean of lengths", cluster_name="question")
+    scoring = ScoringRules(
+        average_of="mean of lengths", cluster_name="question", is_of_any_tasks=lambda key: key.metric == EFFECTIVE
+    )
     predictions = PREDICTIONS
     results = RESULTS
     paper = PAPER

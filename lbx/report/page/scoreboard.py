@@ -10,7 +10,7 @@ from typing import Literal
 
 from lbx.benchmarks.registry import unit_of
 from lbx.report.format.labels import Row
-from lbx.report.ranks import answered_part
+from lbx.report.ranks import answered_part, sort_score
 from lbx.report.rows.paper import OVERALL_COLUMNS
 
 Kind = Literal["average", "category", "task"]
@@ -90,12 +90,12 @@ def build_scoreboard(
             n_tasks, most_tasks = row["tasks"], task_counts[row["benchmark"]]
             note = f"{n_tasks} of {most_tasks} tasks, " if most_tasks > 1 else ""
             cell = _cell(row, row["score"], 100.0, note + _coverage_note(row))
-            sorts_as = row["missing_as_0"]
+            sorts_as = sort_score(row)
             cell = replace(
                 cell,
                 is_partial=n_tasks < most_tasks,
                 coverage=cell.coverage or answered_part(row),
-                sorts_as=None if sorts_as in (None, row["score"]) else 100 * sorts_as,
+                sorts_as=None if sorts_as == row["score"] else 100 * sorts_as,
             )
             add(row, "average", row["benchmark"], cell)
     for benchmark, rows in averages.items():

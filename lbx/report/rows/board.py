@@ -74,6 +74,10 @@ _RATINGS = """
     WHERE benchmark = ? AND kind = 'score' AND questions = 'all' AND score IS NOT NULL
     ORDER BY run_id, task, judge_id
 """
+_COMPLETE_RUNS = """
+    SELECT run_id FROM coverage WHERE benchmark = ?
+    GROUP BY run_id HAVING bool_and(coalesce(answers >= bundle_answers, false))
+"""
 _CLOSED = """
     SELECT run_id, count(*) FILTER (WHERE reasoning_closed IS DISTINCT FROM false), count(*)
     FROM generations WHERE benchmark = ? AND error IS NULL GROUP BY ALL
@@ -115,6 +119,7 @@ def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
         for row in store.query(_NUMBERS, [benchmark]).dicts() if runs else ():
             numbers.setdefault(row["run_id"], []).append(row)
         sample_counts, states = (answer_counts(store), states_of_runs(store)) if runs else ({}, {})
+        complete_runs = {run for (run,) in store.query(_COMPLETE_RUNS, [benchmark]).rows}
         closed_shares = {
             run_id: _coverage_text(*counts) for run_id, *counts in store.query(_CLOSED, [benchmark]).rows if runs
         }
@@ -132,6 +137,7 @@ def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
                     sample_counts,
                     closed_shares,
                     state=states[run["run_id"]],
+                    is_complete=run["run_id"] in complete_runs,
                 ),
                 ratings=ratings.get(run["run_id"], ()),
             )
@@ -148,6 +154,7 @@ def _run_entry(
     closed_shares: Mapping[str, str | None],
     *,
     state: str,
+    is_complete: bool,
 ) -> BoardEntry:
     unit = unit_of(benchmark)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
@@ -172,10 +179,10 @@ def _run_entry(
     note = _coverage_text(*sample_counts.get((run["run_id"], benchmark, None), (0, 0))) or _coverage_text(
         *_least_complete(incomplete)
     )
+    if state in (RUNNING, KILLED) and not is_complete:
+        note = "; ".join(filter(None, (state, note)))
     if (harness := harness_of(settings)) and harness.unofficial_tasks:
         note = "; ".join(filter(None, (note, f"asked by {harness.title}")))
-    if state in (RUNNING, KILLED):
-        note = "; ".join(filter(None, (state, note)))
     mode = run["mode"] or ""
     return BoardEntry(
         run["model"], run["run_id"], run["backend"],

@@ -286,7 +286,7 @@ def _model_line(source: FigureSource, row: Row, curve: Sequence[Row]) -> ModelLi
         [100 * point["score"] for point in known],
         kept,
         reach,
-        row["missing_as_0"] is not None and f"{row['missing_as_0']:.3f}" != f"{row['score']:.3f}",
+        f"{sort_score(row):.3f}" != f"{row['score']:.3f}",
     )
 
 

@@ -53,7 +53,14 @@ from lbx.results.read.stored_answers import resolve_tasks
 from lbx.results.rows import interval_columns
 from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table, find_benchmark
 from lbx.statistics import LEVEL
-from lbx.statistics.differences import Difference, difference, holm, required_clusters
+from lbx.statistics.differences import (
+    Difference,
+    clusters_to_decide,
+    difference,
+    holm,
+    is_above,
+    required_clusters,
+)
 
 COLUMNS = (
     "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",
@@ -61,6 +68,7 @@ COLUMNS = (
     "losses", "detectable", "verdict", "caution",
 )  # fmt: skip
 NOT_COMPARED = "not compared"
+ON_MARGIN = "undecided: the difference is the margin"
 """Verdict of a pair that differs in more than the model."""
 _WIDER_THAN_EXACT = (
     "an exact test of the documents that differ decides, and the interval, by Student's t, allows for more that might "
@@ -265,6 +273,20 @@ def verdict(line: ComparisonRow, margin: float) -> str:
         return f"same within {margin:g}"
     further = further_samples(line, margin)
     return f"undecided: {f'needs about {further}' if further else missing_spread(estimate)}"
+
+
+def is_no_worse(line: ComparisonRow, margin: float) -> tuple[bool | None, str]:
+    """Whether the second run is worse by less than ``margin`` points, by a one-sided test at the 5% level.
+
+    If undecided, it is None, with what is missing: "about 300 more questions needed", "undecided: one document".
+    """
+    found, bound = line.difference, -margin / 100
+    if (is_shown := is_above(found, bound)) is not None:
+        return is_shown, ""
+    if further := samples_up_to(line, clusters_to_decide(found, bound)):
+        return None, f"about {further} needed"
+    is_on_margin = bool(found.interval.se) or abs(found.interval.value - bound) < 1e-9
+    return None, ON_MARGIN if is_on_margin else f"undecided: {missing_spread(found)}"
 
 
 @dataclass(frozen=True, slots=True)

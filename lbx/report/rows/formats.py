@@ -16,13 +16,12 @@ from lbx.base.columns import Column, number_column
 from lbx.report.pairs import RefusedPair
 from lbx.report.query import ReportQuery
 from lbx.report.report import PagePlace, Report
-from lbx.report.rows.comparison import ComparisonRow, compare_pairs, missing_spread, samples_up_to
+from lbx.report.rows.comparison import ON_MARGIN, ComparisonRow, compare_pairs, is_no_worse
 from lbx.report.rows.depth_parity import READING, candidate_labels, reading_columns, reading_notes, summarise_by_bin
 from lbx.results import DepthPairRow, Store, Table
 from lbx.results.file.depth import DepthPair, read_depth_pairs
 from lbx.results.file.identity import FULL_HASH
 from lbx.results.scoring.score_columns import as_table
-from lbx.statistics.differences import clusters_to_decide, is_above
 
 _BIN = ("kl", "kl_low", "kl_high", "same_top", "same_top_low", "same_top_high", "tokens_per_s")
 COLUMNS = (
@@ -33,7 +32,6 @@ COLUMNS = (
 )  # fmt: skip
 NOT_RUN, SEVERAL_RUNS, NOT_COMPARED = "not run", "several runs", "not compared"
 _WEIGHTS = "backend.weights"
-_ON_MARGIN = "undecided: the difference is the margin"
 
 
 def table(store: Store, query: ReportQuery) -> Table:
@@ -153,6 +151,7 @@ def _of_backend(settings: object) -> dict[str, Any]:
 
 def _score_columns(line: ComparisonRow, margin: float) -> dict[str, Any]:
     interval = line.difference.interval
+    no_worse, missing = is_no_worse(line, margin)
     return {
         "benchmark": line.benchmark,
         "n": interval.n,
@@ -161,20 +160,9 @@ def _score_columns(line: ComparisonRow, margin: float) -> dict[str, Any]:
         "difference_high": interval.high,
         "difference_method": interval.method,
         "margin": margin,
-        "verdict": _verdict(line, margin),
+        "verdict": missing or ("yes" if no_worse else "no"),
         "caution": line.caution or None,
     }
-
-
-def _verdict(line: ComparisonRow, margin: float) -> str:
-    """Answer whether the candidate is no worse by the margin, by a one-sided test at the 5% level."""
-    found, bound = line.difference, -margin / 100
-    if (is_no_worse := is_above(found, bound)) is not None:
-        return "yes" if is_no_worse else "no"
-    if further := samples_up_to(line, clusters_to_decide(found, bound)):
-        return f"about {further} needed"
-    is_on_margin = bool(found.interval.se) or abs(found.interval.value - bound) < 1e-9
-    return _ON_MARGIN if is_on_margin else f"undecided: {missing_spread(found)}"
 
 
 def _refusal_columns(pair: RefusedPair) -> dict[str, Any]:
@@ -194,7 +182,7 @@ def _notes(rows_table: Table) -> Iterator[str]:
     yield from reading_notes(rows)
     for margin in dict.fromkeys(row["margin"] for row in rows if row["margin"] is not None):
         yield f"No worse: by at most {margin:g} points, with 95% (one-sided)."
-    if any(row["verdict"] == _ON_MARGIN for row in rows):
+    if any(row["verdict"] == ON_MARGIN for row in rows):
         yield "Where the difference is the margin, no number of further questions is expected to decide."
     if any(row["verdict"] == NOT_RUN for row in rows):
         yield "not run: the file has no runs of both models. Run both on the same tasks."

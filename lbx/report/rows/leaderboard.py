@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from lbx.base.columns import CAUTION_MARK, Column
 from lbx.base.units import format_count
-from lbx.benchmarks.base.benchmark import ScoringRules
 from lbx.report.draw.charts import dots
 from lbx.report.draw.figures import (
     Figure,
@@ -37,7 +36,6 @@ from lbx.report.report import COVERAGE, TWIN, WHO, PagePlace, Report
 from lbx.report.rows.comparison import compare_averages
 from lbx.results import Store, Table
 from lbx.results.read.runs import DONE, RUNNING, run_states, state_words, states_of_runs
-from lbx.results.scoring.score_columns import find_benchmark
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import fewest_clusters, holm
 from lbx.statistics.estimates import t_tail
@@ -54,12 +52,6 @@ _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
 
 PLACE = Column("place", "place", optional=True, caution="place_caution")
 
-# Without a row in benchmark_results, as in files of other programs, the view computes the mean of tasks.
-_AVERAGED = """
-    SELECT DISTINCT run_id, benchmark FROM group_scores SEMI JOIN benchmark_results USING (run_id, benchmark)
-    WHERE "grouping" = 'overall'
-"""
-
 
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report once for each choice of runs, because the card shows the same rows."""
@@ -70,11 +62,9 @@ def _table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report in order, with ``place`` "1" or "1-3", or None without other runs on the tasks."""
     scores = read_ranked_scores(store)
     rows = select_runs(scores, query.runs)
-    averaged, states = {*store.query(_AVERAGED).rows}, states_of_runs(store)
+    states = states_of_runs(store)
     for row in rows:
         row["status"] = states[row["run_id"]]
-        family = find_benchmark(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
-        row["score_of"] = None if row["score"] is None else (family.scoring if family else ScoringRules()).average_of
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["benchmark"], *row.pop("done")), []).append(row)
@@ -95,8 +85,8 @@ def _table(store: Store, query: ReportQuery) -> Table:
         group = [row for row in rows if row["benchmark"] == benchmark and row["score"] is not None]
         if any(sort_score(row) != row["score"] for row in group):
             for row in group:
-                row["missing_as_0"] = sort_score(row)
-    more = ["missing_as_0", "place", "place_caution", "ties", "score_of"]
+                row["missing_as_0"] = sort_score(row) if sort_score(row) >= 0 else None
+    more = ["missing_as_0", "place", "place_caution", "ties"]
     columns = [name for name in scores.columns if name != "done"] + more
     return Table(columns, [tuple(row.get(name) for name in columns) for row in rows])
 
@@ -253,6 +243,8 @@ def _leaderboard_notes(table: Table) -> list[str]:
         notes.append(f"{_TIES}.")
     if any(row.get("missing_as_0") is not None for row in rows):
         notes.append("Runs are ordered by the score with missing answers as 0, if less than 99% of the answers exist.")
+    if any(row["score"] is not None and sort_score(row) < 0 for row in rows):
+        notes.append("Runs without an answer to a task follow the others: the score with the task as 0 is unknown.")
     return [*notes, *place_notes(rows)]
 
 

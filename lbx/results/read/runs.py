@@ -218,7 +218,10 @@ def states_of_runs(store: Store) -> dict[str, str]:
 
 
 def unfinished_part(store: Store, run_id: str) -> str:
-    """Describe a run that is not done and lacks answers, "was killed with 30 of 180 answers", or return ""."""
+    """Describe a run that is not done and lacks answers, and what to do, or return "".
+
+    For example "was killed with 30 of 180 answers; repeat its command to finish it".
+    """
     state = states_of_runs(store)[run_id]
     ((answers, total),) = store.query(
         "SELECT sum(answers)::BIGINT, CASE WHEN count(bundle_answers) = count(*) THEN sum(bundle_answers)::BIGINT END "
@@ -227,7 +230,8 @@ def unfinished_part(store: Store, run_id: str) -> str:
     ).rows
     if state == DONE or total is None or answers >= total:
         return ""
-    return f"{state_words(state)} with {answers:,} of {format_count(total, 'answer')}"
+    remedy = "wait for its end" if state == RUNNING else "repeat its command to finish it"
+    return f"{state_words(state)} with {answers:,} of {format_count(total, 'answer')}; {remedy}"
 
 
 def state_words(state: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lbx.base.marks import QUESTION_REMOVED
-from lbx.base.number import COMPLETENESS_COLUMNS, INTERVAL_COLUMNS, Number, NumberKey
+from lbx.base.number import COMPLETENESS_COLUMNS, INTERVAL_COLUMNS, Number
 from lbx.base.records import ScoredSample
 from lbx.benchmarks.base.aggregates import Average, ScoredRows
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -234,6 +234,7 @@ class _ScoreAggregator:
 
     def _groups(self, tasks: Mapping[str, ScoredRows]) -> list[Number]:
         """Compute numbers over tasks. They are not official if they include a task with missing samples."""
+        rules = self._benchmark.scoring
         groups = self._benchmark.groups(tasks) if tasks else []
         complete_tasks = {task: rows for task, rows in tasks.items() if self._has_all_scores(task, rows)}
         if len(complete_tasks) < len(tasks):
@@ -256,9 +257,9 @@ class _ScoreAggregator:
                 for group, is_sure in self._covered_groups(groups, {**tasks, **failed})
             ]
         if (self._empty_tasks | unanswered.keys()) - failed.keys():
-            open_groups = self._open_groups(groups, tasks)
             groups = [
-                replace(group, official=None, partial=True) if group.key in open_groups else group for group in groups
+                replace(group, official=None, partial=True) if rules.is_of_any_tasks(group.key) else group
+                for group in groups
             ]
         bounds = [{group.key: group for group in self._benchmark.groups(rows)} for rows in ends]
         return [
@@ -277,21 +278,6 @@ class _ScoreAggregator:
         """Return each group, and whether these tasks contain all samples of the group."""
         counts = {group.key: group.n for group in (self._benchmark.groups(tasks) if tasks else ())}
         return [(group, counts.get(group.key) == group.n) for group in groups]
-
-    def _open_groups(self, groups: Sequence[Number], tasks: Mapping[str, ScoredRows]) -> set[NumberKey]:
-        """Official groups of any tasks with answers, to which a task without an answer may belong, too.
-
-        A group of certain tasks is not official without one of them.
-        """
-        sizes = {group.key: group.n for group in groups if group.official is not None}
-        open_groups = set()
-        for left_out in tasks:
-            rest = {task: rows for task, rows in tasks.items() if task != left_out}
-            fewer = {group.key: group for group in (self._benchmark.groups(rest) if rest and sizes else ())}
-            changed = [key for key, n in sizes.items() if key not in fewer or fewer[key].n < n]
-            open_groups |= {key for key in changed if key not in fewer or fewer[key].official is not None}
-            sizes = {key: n for key, n in sizes.items() if key not in changed}
-        return open_groups
 
     def _benchmark_rows(self, tasks: Mapping[str, ScoredRows], groups: Sequence[Number]) -> list[Number]:
         """Compute the benchmark's leaderboard score: the paper's average, else the mean of the tasks' headlines.

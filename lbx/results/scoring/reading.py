@@ -1,4 +1,4 @@
-"""Opening of results files with numbers for all answers. Missing numbers of running or killed runs are computed."""
+"""Opening of results files with numbers for all answers. Missing numbers of unfinished runs are computed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _UNFINISHED = """
     ), unmade AS (
         FROM scored ANTI JOIN task_results USING (run_id, benchmark, task)
         UNION ALL
-        FROM scored SEMI JOIN (FROM runs WHERE status = 'running') USING (run_id)
+        FROM scored SEMI JOIN (FROM runs WHERE status <> 'done') USING (run_id)
         ANTI JOIN benchmark_results USING (run_id, benchmark)
     )
     SELECT DISTINCT run_id, benchmark, status <> 'running' AS ended
     FROM unmade JOIN runs USING (run_id) ORDER BY ALL
 """
-"""Query for scores without numbers, whose run is running, was killed, or is being rescored."""
+"""Query for scores without numbers, of runs that are not done or are being rescored."""
 
 
 def runs_without_numbers(store: Store) -> set[str]:

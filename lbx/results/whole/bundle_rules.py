@@ -395,8 +395,9 @@ def _record(store: Store, bundle: Bundle, names: Sequence[str], changes: Mapping
     """Record the earlier bundle and rules in the runs.
 
     A run whose answers all belong to these tasks becomes a run of the new bundle. Other runs keep their old bundle.
+    A task without an answer that the new bundle lacks is no longer part of a run.
     """
-    counts = {f"{name}/{task}": count for name in names for task, count in _tasks(store, bundle, name).items()}
+    counts = {f"{name}/{task.name}": task.samples for name in names for task in BENCHMARKS[name].tasks(bundle)}
     sql = """
         SELECT run_id, bundle_digest, rescorings, task_samples, list(DISTINCT g.benchmark || '/' || g.task) AS tasks
         FROM runs JOIN generations g USING (run_id) WHERE g.benchmark <> 'judge' GROUP BY ALL
@@ -407,13 +408,17 @@ def _record(store: Store, bundle: Bundle, names: Sequence[str], changes: Mapping
             if not own:
                 continue
             entry = {"bundle_digest": row["bundle_digest"], "lbx_version": __version__, "rules": own}
-            samples = json.loads(row["task_samples"] or "null")
+            samples = {
+                task: counts.get(task, count)
+                for task, count in json.loads(row["task_samples"] or "{}").items()
+                if task in counts or task in row["tasks"] or task.partition("/")[0] not in names
+            }
             connection.execute(
                 "UPDATE runs SET bundle_digest = ?, rescorings = ?, task_samples = ? WHERE run_id = ?",
                 [
                     bundle.digest if len(own) == len(row["tasks"]) else row["bundle_digest"],
                     as_json([*json.loads(row["rescorings"] or "[]"), entry]),
-                    as_json({**samples, **{task: counts[task] for task in own}}) if samples else None,
+                    as_json(samples) if samples else None,
                     row["run_id"],
                 ],
             )

@@ -182,7 +182,7 @@ _COMPLETE_RUNS = """
 
 
 def _close_runs(store: Store, summary: MergeSummary, joined_runs: Sequence[str], plan: ShardPlan | None) -> None:
-    """Mark done runs without all samples as interrupted, and joined runs with all of them as done.
+    """Mark incomplete done runs as interrupted, and complete joined runs as done.
 
     Also count the failed answers of each run.
     """

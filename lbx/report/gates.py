@@ -1,6 +1,6 @@
-"""Check of conditions on a run's scores (``lbx check``): each is passed, failed or undecided.
+"""Check of conditions on a run's scores (``lbx check``): each is decision, failed or undecided.
 
-A condition is passed or failed if a one-sided test at the 5% level decides: the 90% interval of a score is on one side
+A condition is decision or failed if a one-sided test at the 5% level decides: the 90% interval of a score is on one side
 of the threshold, or ``is_no_worse`` decides on a difference.
 """
 
@@ -30,7 +30,7 @@ _LEVEL = 0.9
 
 
 class GateVerdict(StrEnum):
-    PASSED = "passed"
+    PASSED = "decision"
     FAILED = "failed"
     UNDECIDED = "undecided"
 
@@ -44,7 +44,7 @@ class Condition:
         condition: the condition in words.
         n, clusters: number of samples and of documents.
         value, low, high: score in percent, or difference in points, with the 90% interval.
-        verdict: "passed", "failed" or "undecided".
+        verdict: "decision", "failed" or "undecided".
         reason: reason why the condition is undecided.
         caution: tasks without all samples, or differences between the two runs other than their models.
     """
@@ -73,7 +73,7 @@ class CheckedRun:
 
     @property
     def verdict(self) -> GateVerdict:
-        """Failed if a condition failed, else undecided if a condition is undecided, else passed."""
+        """Failed if a condition failed, else undecided if a condition is undecided, else decision."""
         verdicts = {condition.verdict for condition in self.conditions}
         return next((v for v in (GateVerdict.FAILED, GateVerdict.UNDECIDED) if v in verdicts), GateVerdict.PASSED)
 
@@ -157,15 +157,15 @@ def _partial_tasks(store: Store, run: str) -> dict[str, str]:
     }
 
 
-def _judge(is_met: bool | None, reason: str, failed: int, *, gap: str) -> tuple[GateVerdict, str]:
-    """Return the verdict, and the reason if it is undecided: the given one, or missing answers."""
+def _judge(decision: bool | None, reason: str, failed: int, *, gap: str) -> tuple[GateVerdict, str]:
+    """Return the verdict, and the reason of an undecided verdict."""
     if gap:
         return GateVerdict.UNDECIDED, f"the run {gap}"
     if failed:
         return GateVerdict.UNDECIDED, f"{format_count(failed, 'sample')} failed"
-    if is_met is None:
+    if decision is None:
         return GateVerdict.UNDECIDED, reason
-    return (GateVerdict.PASSED if is_met else GateVerdict.FAILED), ""
+    return (GateVerdict.PASSED if decision else GateVerdict.FAILED), ""
 
 
 def _at_least(
@@ -174,11 +174,11 @@ def _at_least(
     bounds = interval(score.estimate, _LEVEL)
     low, high = _percent(bounds.low), _percent(bounds.high)
     reason = _no_interval(bounds) if low is None else f"{least:g} is inside the interval"
-    is_met = True if low is not None and low >= least else False if high is not None and high < least else None
+    decision = True if low is not None and low >= least else False if high is not None and high < least else None
     tasks = _tasks_of(name, partial)
     return Condition(
         name, f"at least {least:g}", bounds.n, bounds.clusters, 100 * score.score, low, high,
-        *_judge(is_met, reason, failed, gap=gap if tasks else ""),
+        *_judge(decision, reason, failed, gap=gap if tasks else ""),
         "; ".join(f"{task}: {text}" for task, text in tasks.items()),
     )  # fmt: skip
 
@@ -249,8 +249,8 @@ def _finish(gaps: Mapping[str, str]) -> str:
 def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: int, *, gap: str) -> Condition:
     difference = row.difference
     low, high = _percent(difference.low_90), _percent(difference.high_90)
-    is_met, missing = is_no_worse(row, margin)
-    judged = _judge(is_met, missing.removeprefix("undecided: "), failed, gap=gap)
+    decision, missing = is_no_worse(row, margin)
+    judged = _judge(decision, missing.removeprefix("undecided: "), failed, gap=gap)
     return Condition(
         name, f"not worse than {other} by {margin:g} points", difference.interval.n, difference.interval.clusters,
         100 * difference.interval.value, low, high, *judged, row.caution,

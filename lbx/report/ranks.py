@@ -161,7 +161,7 @@ def score_bounds(row: Mapping[str, Any], n_answers: float) -> tuple[float, float
 def _least_weight(row: Mapping[str, Any], n_answers: float) -> float:
     """Least weight of the asked answers in the average over all answers.
 
-    A task may have any weight in an average of tasks, so that of the task with the fewest answers counts.
+    A task may count for any share of an average of tasks, so the task with the fewest answers decides.
     """
     asked = (row["asked"] or n_answers) / n_answers if n_answers else 1.0
     is_by_task = row["score_of"] != MEAN_OF_QUESTIONS and row["least_part"] is not None

@@ -278,7 +278,7 @@ def verdict(line: ComparisonRow, margin: float) -> str:
 def is_no_worse(line: ComparisonRow, margin: float) -> tuple[bool | None, str]:
     """Whether the second run is worse by less than ``margin`` points, by a one-sided test at the 5% level.
 
-    If undecided, it is None, with what is missing: "about 300 more questions needed", "undecided: one document".
+    None if undecided, with the reason: "about 300 more questions needed", "undecided: one document".
     """
     found, bound = line.difference, -margin / 100
     if (is_shown := is_above(found, bound)) is not None:

@@ -218,7 +218,7 @@ def states_of_runs(store: Store) -> dict[str, str]:
 
 
 def unfinished_part(store: Store, run_id: str) -> str:
-    """Describe a run that is not done and lacks answers, and what to do, or return "".
+    """Describe an unfinished run and the remedy, or return "".
 
     For example "was killed with 30 of 180 answers; repeat its command to finish it".
     """

@@ -1,6 +1,6 @@
-"""Check of conditions on a run's scores (``lbx check``): each is decision, failed or undecided.
+"""Check of conditions on a run's scores (``lbx check``): each is passed, failed or undecided.
 
-A condition is decision or failed if a one-sided test at the 5% level decides: the 90% interval of a score is on one side
+A condition is passed or failed if a one-sided test at the 5% level decides: the 90% interval of a score is on one side
 of the threshold, or ``is_no_worse`` decides on a difference.
 """
 
@@ -30,7 +30,7 @@ _LEVEL = 0.9
 
 
 class GateVerdict(StrEnum):
-    PASSED = "decision"
+    PASSED = "passed"
     FAILED = "failed"
     UNDECIDED = "undecided"
 
@@ -44,7 +44,7 @@ class Condition:
         condition: the condition in words.
         n, clusters: number of samples and of documents.
         value, low, high: score in percent, or difference in points, with the 90% interval.
-        verdict: "decision", "failed" or "undecided".
+        verdict: "passed", "failed" or "undecided".
         reason: reason why the condition is undecided.
         caution: tasks without all samples, or differences between the two runs other than their models.
     """
@@ -73,7 +73,7 @@ class CheckedRun:
 
     @property
     def verdict(self) -> GateVerdict:
-        """Failed if a condition failed, else undecided if a condition is undecided, else decision."""
+        """Failed if a condition failed, else undecided if a condition is undecided, else passed."""
         verdicts = {condition.verdict for condition in self.conditions}
         return next((v for v in (GateVerdict.FAILED, GateVerdict.UNDECIDED) if v in verdicts), GateVerdict.PASSED)
 

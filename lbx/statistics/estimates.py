@@ -431,11 +431,17 @@ def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -
         level: probability that the interval covers the score on all questions of this kind.
         bounded: whether scores are in 0..1, if none of them shows the contrary; true for everything except differences.
     """
-    return interval_of(estimate.design, estimate.values, level, bounded=bounded)
+    return interval_of(estimate.design, estimate.values, level, bounded=bounded, linear=estimate.linear)
 
 
-def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded: bool = True) -> Interval:
-    """Confidence interval of the weighted mean of ``values`` under a sampling design."""
+def interval_of(
+    design: Design, values: Floats, level: float = 0.95, *, bounded: bool = True, linear: bool = True
+) -> Interval:
+    """Confidence interval of the weighted mean of ``values`` under a sampling design. Arguments as in ``interval``.
+
+    Args:
+        linear: whether values are scores (``Estimate.linear``): linearised ones may exceed 1 where no score does.
+    """
     means = design.means(values)
     value = float(design.weights @ means) if design.n else math.nan
     if not math.isfinite(value):
@@ -443,7 +449,8 @@ def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded:
     if not design.estimable:
         return Interval(value, None, None, None, None, design.n, design.clusters, "one cluster")
     nonnegative = bounded and bool(values.min() >= 0) and value >= -1e-12
-    bounded = nonnegative and bool(values.max() <= 1 + 1e-12) and value <= 1 + 1e-12
+    largest = max(value, float(values.max())) if linear else value
+    bounded = nonnegative and largest <= 1 + 1e-12
     variance, df = design.variance(values, means)
     has_spread = variance > (1e-12 * max(abs(value), 1e-3)) ** 2
     if has_spread and len(design.sizes) > 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from lbx.base.columns import Column
@@ -32,7 +31,9 @@ def table(store: Store, query: ReportQuery) -> Table:
     benchmarks = [benchmark for (benchmark,) in store.query(sql, [_DEPTHS]).rows]
     pairs = select_pairs(store, query) if benchmarks else []
     # Cautions are those of the average, which a query of some tasks would leave out.
-    whole = replace(query, tasks=())
+    whole = ReportQuery(
+        runs=query.runs, baseline=query.baseline, allow_different_settings=query.allow_different_settings
+    )
     lines, refused = compare_pairs(store, whole, level="benchmark") if benchmarks else ([], [])
     cautions = {(line.run_a, line.run_b, line.benchmark): line.caution or None for line in lines}
     cautions |= {(pair.run_a, pair.run_b, pair.benchmark): pair.reason for pair in refused}

@@ -254,7 +254,7 @@ class _ScoreAggregator:
         if failed:
             groups = [
                 group if is_sure else replace(group, official=None, partial=True)
-                for group, is_sure in self._covered_groups(groups, {**tasks, **failed})
+                for group, is_sure in self._covered_groups(groups, ends[0])
             ]
         if (self._empty_tasks | unanswered.keys()) - failed.keys():
             groups = [

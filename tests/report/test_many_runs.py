@@ -23,7 +23,8 @@ def made_rows(count: int) -> list[dict[str, Any]]:
         rows.append(
             {"score": score, "se": se, "low": max(score - 3 * se, 0), "high": min(score + 3 * se, 1),
              "df": float(random.choice([3, 40, 1e6])), "method": "logit" if number % 3 == 0 else "t", "asked": 100,
-             "answered": 100, "failed_as_0": score, "failed_as_1": score}
+             "answered": 100, "failed_as_0": score, "failed_as_1": score,
+             "score_of": "mean of tasks", "least_part": None}
         )  # fmt: skip
     return rows
 

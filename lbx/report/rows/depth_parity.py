@@ -72,6 +72,7 @@ def reading_notes(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Write notes on positions in few texts, and on each candidate that did not read all texts."""
     if any(0 < row["texts"] < MIN_TEXTS for row in rows):
         yield f"Positions in fewer than {MIN_TEXTS} texts have no interval."
+    unread = []
     for label, texts, read, invalid in dict.fromkeys(
         (row["label"], *(row[name] for name in READING)) for row in rows if row["pair_id"]
     ):
@@ -81,10 +82,9 @@ def reading_notes(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 "command to read them again."
             )
         if read + invalid < texts:
-            yield (
-                f"{label}: has read {read:,} of {format_count(texts, 'text')}, so that others' numbers may be over "
-                "other texts. Repeat the comparison's command to read the rest."
-            )
+            unread.append(f"{label}: has read {read:,} of {format_count(texts, 'text')}")
+    if unread:
+        yield f"{'; '.join(unread)}, others may have read more. Repeat the comparison's command."
 
 
 def candidate_labels(pairs: Iterable[DepthPair]) -> dict[str, str]:
@@ -154,15 +154,15 @@ def _notes(rows_table: Table) -> Iterator[str]:
     if any(row.get("kl_low") is not None for row in rows):
         yield "Values are followed by 95% intervals of the mean over texts."
     yield from reading_notes(rows)
+    if audited := [row for row in rows if row["kl_error"] is not None]:
+        yield (
+            f"KL is off by at most {number(max(row['kl_error_max'] for row in audited))} nats at "
+            f"{format_count(sum(row['audited_positions'] for row in audited), 'position')} with whole distributions."
+        )
     for (_, label), bins in group_rows(rows, "pair_id", "label"):
-        audited = [row for row in bins if row["kl_error"] is not None]
-        if count := sum(row["audited_positions"] for row in audited):
-            mean = sum(row["audited_positions"] * row["kl_error"] for row in audited) / count
-            yield (
-                f"{label}: KL is off by {number(mean)} nats on average, and at most "
-                f"{number(max(row['kl_error_max'] for row in audited))}, at {format_count(count, 'position')} with "
-                "whole distributions."
-            )
+        measured = [row for row in bins if row["kl_error"] is not None]
+        if count := sum(row["audited_positions"] for row in measured):
+            mean = sum(row["audited_positions"] * row["kl_error"] for row in measured) / count
             if mean > LARGEST_ERROR:
                 yield f"{label}: KL is less exact than {number(LARGEST_ERROR)} nats: the distributions differ too much."
         if bins[0]["backend"] == "endpoint":

@@ -277,7 +277,7 @@ def _least_number(is_enough: Callable[[int], bool], start: int) -> int | None:
 
 
 def _has_power(difference: Difference, clusters: int, level: float) -> bool:
-    """Whether p would be below ``level`` in four of five comparisons on so many similar clusters."""
+    """Whether p would be below ``level`` in four of five comparisons on this number of similar clusters."""
     interval, contributions = difference.interval, difference.contributions
     if len(contributions) * clusters < 2 * MIN_T_TEST_CLUSTERS * interval.clusters:
         return bool(_simulate_power(contributions, interval.clusters, clusters, level, difference.test) >= _POWER)
@@ -319,14 +319,14 @@ def _signs(count: int) -> Floats:
 
 
 def _fits_margin(difference: Difference, clusters: int, margin: float) -> bool:
-    """Whether the 90% interval would be within the margin in four of five comparisons on so many similar clusters."""
+    """Whether the 90% interval would be within the margin in four of five comparisons on this number of clusters."""
     se, df = _scaled_error(difference.interval, clusters)
     half = _half_width(difference, clusters)
     return half + t_quantile((1 + _POWER) / 2, df) * se <= margin - abs(difference.interval.value)
 
 
 def _half_width(difference: Difference, clusters: int) -> float:
-    """Half width of the 90% interval on so many similar clusters, or infinity if the spread is unknown."""
+    """Half width of the 90% interval on this number of similar clusters, or infinity if the spread is unknown."""
     interval, contributions = difference.interval, difference.contributions
     if not len(contributions) and math.isfinite(interval.value):
         return 3 * difference.largest_share * interval.clusters / clusters

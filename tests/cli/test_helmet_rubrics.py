@@ -8,20 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError, UsageError
+from lbx.base.marks import UNFINISHED
 from lbx.base.records import JudgedAnswer, Sample
 from lbx.benchmarks.base.rubric import judgement
 from lbx.benchmarks.helmet.judge import ANSWER_SCRIPT, SUMMARY_SCRIPT
@@ -33,6 +31,7 @@ from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import score_rows
 from tests.backends.endpoint_servers import ScriptedServer, closing_all
 from tests.command_line import Lbx, fails
+from tests.journeys.asking import count_in_copy
 from tests.judge_parts import table
 from tests.made_parquet import write_parquet
 from tests.running.engine_parts import write_bundle
@@ -455,7 +454,7 @@ def test_a_judge_killed_between_prompts_asks_only_what_is_missing(lbx: Lbx, unpa
             [sys.executable, "-m", "lbx.cli", *map(str, command)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
-        while process.poll() is None and unfinished_rows(results) < 3:
+        while process.poll() is None and count_in_copy(results, f"error_type = '{UNFINISHED}'") < 3:
             time.sleep(0.1)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, process.communicate()
@@ -470,17 +469,3 @@ def test_a_judge_killed_between_prompts_asks_only_what_is_missing(lbx: Lbx, unpa
         assert "3 already done" in lbx(*command).stdout
     for query in (RATED, COUNTED, "SELECT steps FROM generations WHERE benchmark = 'judge' ORDER BY ALL"):
         assert rows(results, query) == rows(whole, query) != []
-
-
-def unfinished_rows(path: Path) -> int:
-    """Number of unfinished answers in a copy of a file that another process writes."""
-    with tempfile.TemporaryDirectory() as folder, suppress(OSError, duckdb.Error):
-        copy = Path(folder) / "copy.duckdb"
-        shutil.copy(path, copy)
-        shutil.copy(f"{path}.wal", f"{copy}.wal")
-        with duckdb.connect(str(copy)) as connection:
-            ((count,),) = connection.execute(
-                "SELECT count(*) FROM generations WHERE error_type = 'UnfinishedAnswer'"
-            ).fetchall()
-            return int(count)
-    return 0

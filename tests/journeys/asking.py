@@ -68,22 +68,23 @@ class Asking:
         for line in process.stderr:
             if "samples of" in line:
                 break
-        while process.poll() is None and not any(map(_answered, out.parent.rglob("*.duckdb"))):
+        while process.poll() is None and not any(map(count_in_copy, out.parent.rglob("*.duckdb"))):
             time.sleep(0.1)
         process.kill()
         said = process.communicate()[1]
         assert process.returncode == -9, f"it ended before it was killed: {said}"
 
 
-def _answered(path: Path) -> bool:
-    """Whether a database that a process has open holds answers: a copy is what a kill would leave."""
+def count_in_copy(path: Path, condition: str = "true") -> int:
+    """Number of answers in a database that a process has open: a copy is what a kill would leave."""
     with tempfile.TemporaryDirectory() as folder, suppress(OSError, duckdb.Error):
         copy = Path(folder) / "copy.duckdb"
         shutil.copy(path, copy)
         shutil.copy(f"{path}.wal", f"{copy}.wal")
         with duckdb.connect(str(copy)) as connection:
-            return bool(connection.execute("SELECT count(*) > 0 FROM generations").fetchall()[0][0])
-    return False
+            found = connection.execute(f"SELECT count(*) FROM generations WHERE {condition}").fetchall()
+            return int(found[0][0])
+    return 0
 
 
 def results(path: Path) -> dict[str, list[tuple[object, ...]]]:

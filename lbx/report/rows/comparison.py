@@ -291,7 +291,7 @@ def is_no_worse(line: ComparisonRow, margin: float) -> tuple[bool | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class FurtherSamples:
-    """Samples besides those at hand that would decide a comparison, rounded up: "2 more documents (10 questions)".
+    """Further samples that would decide a comparison, rounded up: "2 more documents (10 questions)".
 
     Attributes:
         samples: Expected number of samples on the clusters.
@@ -315,7 +315,7 @@ def further_samples(line: ComparisonRow, margin: float) -> FurtherSamples | None
 
 
 def samples_up_to(line: ComparisonRow, clusters: int | None) -> FurtherSamples | None:
-    """Samples besides those at hand that add up to a number of clusters, or None without a number."""
+    """Further samples up to a total number of clusters, or None for an unknown total."""
     if clusters is None:
         return None
     interval = line.difference.interval

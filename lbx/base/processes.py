@@ -168,11 +168,16 @@ def defer_signals() -> Iterator[None]:
         yield  # signals never reach other threads
         return
     waiting: list[int] = []
-    handlers = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in _SIGNALS}
-    try:
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:  # a signal between two of these statements raises, and leaves no handler behind
+        for number in _SIGNALS:
+            signal.signal(number, lambda number, _: waiting.append(number))
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for caught in dict.fromkeys(waiting):
-            signal.raise_signal(caught)
+        try:
+            signal.signal(signal.SIGINT, handlers[signal.SIGINT])
+        finally:
+            signal.signal(signal.SIGTERM, handlers[signal.SIGTERM])
+        if waiting:
+            # The first signal to raise is the last that is seen, and SIGTERM decides the exit code.
+            signal.raise_signal(signal.SIGTERM if signal.SIGTERM in waiting else signal.SIGINT)

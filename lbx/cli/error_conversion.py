@@ -8,11 +8,12 @@ from __future__ import annotations
 import errno
 import itertools
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 from lbx.base.crash_report import explain_crashes
 from lbx.base.errors import InterruptedByUserError, InUseError, LbxError, stored_value_error
@@ -29,7 +30,7 @@ class TerminatedError(KeyboardInterrupt):
     """Exception for SIGTERM, which cluster schedulers send before SIGKILL. It ends a command like Ctrl-C."""
 
     count: ClassVar[int] = 0
-    """Number of these signals in this process."""
+    """Number of SIGTERM signals to this process."""
 
 
 @contextmanager
@@ -39,7 +40,9 @@ def stoppable(*, loads_model: bool) -> Iterator[None]:
     Args:
         loads_model: whether to explain crashes of a library and lack of memory, too.
     """
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job, which ignores Ctrl-C
+        signal.signal(signal.SIGINT, _interrupt)
     explaining = explain_crashes(_SAFE) if loads_model else nullcontext()
     with reporting_interrupts(lambda: "Unfinished work left no partial files."), explaining:
         yield
@@ -52,19 +55,30 @@ def reporting_interrupts(state: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, RuntimeError) as exc:
-        # During a query, DuckDB replaces the exception of a signal's handler by its own, without a cause.
-        if isinstance(exc, RuntimeError) and str(exc) != "Query interrupted":
+        if not _is_interruption(exc):
             raise
         if TerminatedError.count > terminations:
             raise InterruptedByUserError(f"Terminated. {state()}", exit_code=ExitCode.TERMINATED) from None
         raise InterruptedByUserError(f"Interrupted. {state()}") from None
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    if number == signal.SIGTERM:
+        TerminatedError.count += 1
     # A scheduler may signal all processes of a job, and the job's script passes the signal on: saving continues.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    TerminatedError.count += 1
-    raise TerminatedError
+    handled = sys.exception()
+    while handled is not None:
+        if _is_interruption(handled):
+            return
+        handled = handled.__context__
+    raise TerminatedError if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def _is_interruption(error: BaseException) -> bool:
+    # During a query, DuckDB replaces the exception of a signal's handler by its own, without a cause.
+    return isinstance(error, KeyboardInterrupt) or (
+        isinstance(error, RuntimeError) and str(error) == "Query interrupted"
+    )
 
 
 def as_lbx_error(error: Exception) -> LbxError:

@@ -9,9 +9,8 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 from lbx.base.marks import OUTDATED, UNFINISHED
 from lbx.base.processes import defer_signals
@@ -130,7 +129,7 @@ class _CommitBuffer:
     """Buffer of rows, committed when it contains enough rows or when the oldest row has waited long enough.
 
     A thread watches the clock, because the next answer may take hours. While a batch is open, other code must not use
-    the store. Use as a context manager; exiting commits the remaining rows.
+    the store. ``close`` commits the remaining rows.
     """
 
     def __init__(self, store: Store) -> None:
@@ -142,14 +141,14 @@ class _CommitBuffer:
         self._open = True
         self._error: Exception | None = None
         self._clock = threading.Thread(target=self._commit_when_due, name="lbx-commits", daemon=True)
-
-    def __enter__(self) -> Self:
         self._clock.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Commit the remaining rows. May be repeated."""
         with defer_signals():
             with self._condition:
+                if not self._open:
+                    return
                 self._open = False
                 self._condition.notify()
             self._clock.join()
@@ -157,7 +156,7 @@ class _CommitBuffer:
 
     def add(self, sample: SampleRow, generation: GenerationRow, scores: Sequence[ScoreRow]) -> None:
         """Add an answer. Raises the error of a commit since the last call."""
-        with self._condition:
+        with defer_signals(), self._condition:  # raised between the two, an exception would leave the lock closed
             self._samples.append(sample)
             key = SampleKey(generation.benchmark, generation.task, generation.sample_id, generation.iteration)
             self._generations[generation.run_id, key] = generation  # in place of a row with fewer steps
@@ -221,13 +220,15 @@ class Runner:
         """
         benchmarks = self.run_questions[0].benchmarks
         names = dict.fromkeys(task.benchmark for task in self.run_questions[0].tasks)
+        batch = _CommitBuffer(self.store)
         try:
             jobs = make_jobs(self.run_questions, self.finished_keys, self.size, self._count_existing)
-            with _CommitBuffer(self.store) as batch:
+            with closing(batch):
                 for item, row in self.asker.ask(self._with_finished_steps(jobs), self.watch.count_tokens):
                     self._store_answer(batch, item, row)
         finally:
             with defer_signals():
+                batch.close()  # again: a signal can raise before the end of the block above has deferred it
                 for run_id in self.run_ids:
                     for name in dict.fromkeys([*names, *self._benchmarks_without_numbers(run_id)]):
                         if name in benchmarks:

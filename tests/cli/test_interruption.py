@@ -84,20 +84,122 @@ def test_a_full_disk_stops_the_run_cleanly(
     assert rows(path, ROWS) == rows(undisturbed, ROWS)
 
 
-def test_a_signal_that_arrives_again_does_not_interrupt_saving() -> None:
-    """PBS and LSF signal all processes of a job, and the job's script passes the signal on."""
-    program = """
-import os, signal
+def _run(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that may use ``stoppable`` and ``defer_signals``, and end it as lbx ends after an error."""
+    start = """
+import os, signal, sys
+from lbx.base.processes import defer_signals
 from lbx.cli.error_conversion import stoppable
+def show(kind, error, trace):
+    print(error, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(error.exit_code)
+sys.excepthook = show
+"""
+    return subprocess.run(
+        [sys.executable, "-P", "-c", start + program], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("again", ["SIGINT", "SIGTERM"])
+def test_a_signal_that_arrives_again_does_not_interrupt_saving(first: str, again: str) -> None:
+    """PBS and LSF signal all processes of a job, and the job's script passes the signal on."""
+    done = _run(f"""
 with stoppable(loads_model=False):
     try:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.{first})
     finally:
-        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            int("x")
+        except ValueError:
+            signal.raise_signal(signal.{again})
         print("saved")
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout == "saved\n" and "Terminated. Unfinished" in done.stderr, done.stderr
+""")
+    word, code = ("Terminated", 143) if "SIGTERM" in (first, again) else ("Interrupted", 130)
+    assert (done.stdout, done.returncode) == ("saved\n", code) and f"{word}. Unfinished" in done.stderr, done.stderr
+
+
+def test_a_termination_with_an_interruption_decides_the_exit_code() -> None:
+    done = _run("""
+with stoppable(loads_model=False), defer_signals():
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGTERM)
+""")
+    assert done.returncode == 143, done.stderr
+
+
+def test_a_termination_is_seen_after_an_interruption_that_was_lost() -> None:
+    """Python ignores exceptions in finalizers and in callbacks of libraries."""
+    done = _run("""
+class Lost:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+with stoppable(loads_model=False):
+    Lost()
+    signal.raise_signal(signal.SIGTERM)
+    print("not reached")
+""")
+    assert (done.stdout, done.returncode) == ("", 143), done.stderr
+
+
+def test_a_background_job_that_ignores_ctrl_c_still_does() -> None:
+    done = _run("""
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+with stoppable(loads_model=False):
+    signal.raise_signal(signal.SIGINT)
+    print("goes on")
+""")
+    assert (done.stdout, done.returncode) == ("goes on\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(("name", "call"), [("add", 3), ("close", 1)])
+def test_a_signal_at_any_moment_of_saving_loses_no_answer_and_never_hangs(
+    bundle: Path, model: Path, tmp_path: Path, name: str, call: int
+) -> None:
+    """``Condition.__enter__`` is Python code: after an exception in it, the lock would stay closed forever."""
+    path = tmp_path / "results.duckdb"
+    done = _run(f"""
+import atexit, sys, threading
+from lbx.cli.main import main
+from lbx.running.runner import _CommitBuffer
+
+calls = {{"add": 0, "close": 0}}
+is_due = False
+enter = threading.Condition.__enter__
+
+def count(name):
+    function = getattr(_CommitBuffer, name)
+    def counted(*arguments):
+        global is_due
+        calls[name] += 1
+        is_due = (name, calls[name]) == ("{name}", {call})
+        if is_due and name == "close":
+            interrupt()
+        return function(*arguments)
+    setattr(_CommitBuffer, name, counted)
+
+def interrupt():
+    global is_due
+    is_due = False
+    signal.raise_signal(signal.SIGINT)
+
+def enter_and_interrupt(condition):
+    entered = enter(condition)
+    if is_due and threading.current_thread() is threading.main_thread():
+        interrupt()
+    return entered
+
+list(map(count, calls))
+threading.Condition.__enter__ = enter_and_interrupt
+atexit.register(lambda: print(calls["add"]))
+sys.argv = {["lbx", "run", "-b", str(bundle), "-m", str(model), "-t", "needle", "-o", str(path)]}
+main()
+""")
+    assert done.returncode == 130, done.stderr
+    assert rows(path, "SELECT count(*) FROM generations") == [(int(done.stdout),)] != [(0,)]
+    assert rows(path, "SELECT status FROM runs") == [("interrupted",)]
 
 
 @pytest.mark.parametrize(("number", "code", "word"), [("SIGINT", 130, "Interrupted"), ("SIGTERM", 143, "Terminated")])

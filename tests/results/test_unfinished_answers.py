@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +73,7 @@ def test_an_answer_stays_until_its_repetition_is_complete(tmp_path: Path) -> Non
         questions: Any = SimpleNamespace(benchmarks={})
         runner = Runner(["r1"], [questions], store, [done], watch=None, asker=None)  # type: ignore[arg-type]
         list(runner._with_finished_steps(iter([])))
-        with _CommitBuffer(store) as batch:
+        with closing(_CommitBuffer(store)) as batch:
             runner._store_answer(batch, PendingSample(0, sample().sample, 0, (0,)), BEGUN)
         assert store.query("SELECT output, error_type FROM generations").rows == [(" ", None)]
 

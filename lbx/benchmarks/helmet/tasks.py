@@ -257,7 +257,7 @@ def read_setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
     types = (float, int) if isinstance(default, float) else (type(default),)
     if type(value) not in types or (type(value) in (float, int) and not 0 <= value < 1 << 63):
         raise StoreError(
-            f"lbx does not write such a value of the setting {name!r}.",
+            f"The setting {name!r} contains a value that lbx never writes.",
             fix="Ask the author of the results file.",
         )
     return value

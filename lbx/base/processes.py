@@ -161,18 +161,26 @@ POLL_INTERVAL_S = 0.5
 """Seconds after which a long wait is restarted, because a signal that arrives just before a wait does not end it."""
 
 
+def is_interruption(error: BaseException) -> bool:
+    """Whether an exception is that of a signal's handler."""
+    # During a query, DuckDB replaces the exception of a signal's handler by its own, without a cause.
+    return isinstance(error, KeyboardInterrupt) or (
+        isinstance(error, RuntimeError) and str(error) == "Query interrupted"
+    )
+
+
 @contextlib.contextmanager
-def defer_signals() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM until the end of the block. May be nested."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals never reach other threads
-        return
+def defer_signals() -> Iterator[Sequence[int]]:
+    """Defer SIGINT and SIGTERM until the end of the block. Yields the signals that wait. May be nested."""
     waiting: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield waiting  # signals never reach other threads
+        return
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     try:  # a signal between two of these statements raises, and leaves no handler behind
         for number in _SIGNALS:
             signal.signal(number, lambda number, _: waiting.append(number))
-        yield
+        yield waiting
     finally:
         try:
             signal.signal(signal.SIGINT, handlers[signal.SIGINT])

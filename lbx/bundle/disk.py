@@ -18,6 +18,7 @@ from threading import Lock
 from typing import TypeVar
 
 from lbx.base.inputs import open_input
+from lbx.base.processes import defer_signals
 from lbx.base.resources import usable_cpu_count
 
 BLOCK = 1 << 20
@@ -152,8 +153,10 @@ def map_in_threads(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> 
     if threads <= 1 or tally.total < _LITTLE:  # starting threads would take longer
         return [work(item) for item in items]
     pool = ThreadPoolExecutor(threads, "hash")
-    futures = [pool.submit(work, item) for item in items]
+    futures: list[Future[R]] = []
     try:
+        with defer_signals():
+            futures += [pool.submit(work, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:  # cancels also on Ctrl-C, which must not wait for a file of forty gigabytes
         tally.is_cancelled = not all(future.done() for future in futures)

@@ -9,6 +9,7 @@ import errno
 import itertools
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -18,12 +19,15 @@ from typing import ClassVar
 from lbx.base.crash_report import explain_crashes
 from lbx.base.errors import InterruptedByUserError, InUseError, LbxError, stored_value_error
 from lbx.base.exit_codes import ExitCode
+from lbx.base.processes import is_interruption
 from lbx.base.visible import as_command
 
 _OUTPUT_OPTIONS = ("-o", "--output")
 _MERGEABLE = ("run", "judge", "import")
 """Commands that write answers to a results file, which a merge can add to another file."""
 _SAFE = "Results committed earlier are safe."
+_SOON_S = 0.01
+"""Seconds after which a signal that came while a lock was acquired is handled again."""
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -55,30 +59,31 @@ def reporting_interrupts(state: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, RuntimeError) as exc:
-        if not _is_interruption(exc):
+        if not is_interruption(exc):
             raise
         if TerminatedError.count > terminations:
             raise InterruptedByUserError(f"Terminated. {state()}", exit_code=ExitCode.TERMINATED) from None
         raise InterruptedByUserError(f"Interrupted. {state()}") from None
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGTERM:
         TerminatedError.count += 1
+    # An exception between the acquisition of a lock and the block of ``with`` would leave the lock closed. Locks
+    # themselves are safe, and the methods of futures, queues, events and threads use conditions.
+    while frame is not None:
+        if frame.f_code is threading.Condition.__enter__.__code__:
+            signal.signal(signal.SIGALRM, lambda _, frame: _interrupt(number, frame))
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S)
+            return
+        frame = frame.f_back
     # A scheduler may signal all processes of a job, and the job's script passes the signal on: saving continues.
     handled = sys.exception()
     while handled is not None:
-        if _is_interruption(handled):
+        if is_interruption(handled):
             return
         handled = handled.__context__
     raise TerminatedError if number == signal.SIGTERM else KeyboardInterrupt
-
-
-def _is_interruption(error: BaseException) -> bool:
-    # During a query, DuckDB replaces the exception of a signal's handler by its own, without a cause.
-    return isinstance(error, KeyboardInterrupt) or (
-        isinstance(error, RuntimeError) and str(error) == "Query interrupted"
-    )
 
 
 def as_lbx_error(error: Exception) -> LbxError:

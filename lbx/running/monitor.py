@@ -16,6 +16,7 @@ from typing import Any, Self
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.listener import Listener, RunProgress
 from lbx.base.outputs import open_append
+from lbx.base.processes import is_interruption
 from lbx.base.records import CountedIn
 from lbx.base.visible import one_line
 from lbx.results import GenerationRow, RunRow, SessionRow, Store
@@ -298,11 +299,11 @@ def record_sessions(
     try:
         with watch:
             yield
+        end("done")
     except BaseException as exc:
         with contextlib.suppress(StoreError):  # the first error matters more
-            end("interrupted" if isinstance(exc, KeyboardInterrupt) else "failed")
+            end("interrupted" if is_interruption(exc) else "failed")
         raise
-    end("done")
 
 
 class RunMonitor:

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
 from lbx.base.marks import OUTDATED, UNFINISHED
-from lbx.base.processes import defer_signals
+from lbx.base.processes import defer_signals, is_interruption
 from lbx.base.records import SampleKey, replace_surrogates
 from lbx.results import GenerationRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.aggregation import aggregate_scores, recompute_completed_samples
@@ -112,17 +112,20 @@ class Outcome:
 @contextmanager
 def record_end_status(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
     """Store in the runs' rows how the block ends: "done", "interrupted" or "failed"."""
-    status = "failed"
-    try:
-        yield
-        status = "done"
-    except KeyboardInterrupt:
-        status = "interrupted"
-        raise
-    finally:
+
+    def finish(status: str) -> None:
         with defer_signals():
             for run_id in run_ids:
                 store.finish_run(run_id, status)
+
+    try:
+        yield
+        finish("done")
+    except BaseException as exc:
+        finish("interrupted" if is_interruption(exc) else "failed")
+        if isinstance(exc, RuntimeError) and is_interruption(exc):
+            raise KeyboardInterrupt from exc
+        raise
 
 
 class _CommitBuffer:

@@ -154,6 +154,75 @@ with stoppable(loads_model=False):
     assert (done.stdout, done.returncode) == ("goes on\n", 0), done.stderr
 
 
+def test_a_signal_while_a_condition_is_entered_leaves_no_lock_closed() -> None:
+    """Queries wait for futures: about 1 of 200 interruptions met such a moment."""
+    done = _run("""
+import threading, time
+class Lock:
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.acquire, self.release = self.lock.acquire, self.lock.release
+    def __enter__(self):
+        self.lock.acquire()
+        signal.raise_signal(signal.SIGTERM)
+    def __exit__(self, *_):
+        self.lock.release()
+lock = Lock()
+def check():
+    print(lock.acquire(timeout=10))
+with stoppable(loads_model=False):
+    try:
+        with threading.Condition(lock):
+            time.sleep(30)
+    finally:
+        thread = threading.Thread(target=check)
+        thread.start()
+        thread.join()
+""")
+    assert (done.stdout, done.returncode) == ("True\n", 143), done.stderr
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_llama_cpp_loads_a_model_ends_the_load(demo_gguf: Path, number: str) -> None:
+    """Python handles signals in llama.cpp's callbacks, whose exceptions ctypes drops."""
+    done = _run(f"""
+from pathlib import Path
+from lbx.backends.llama import library
+native = library.load_llama_cpp()
+write = library.log.write
+def write_and_signal(*arguments):
+    signal.raise_signal(signal.{number})
+    return write(*arguments)
+def log_set():
+    callback = native.llama_log_callback(write_and_signal)
+    native.llama_log_set(callback, None)
+    return callback
+with stoppable(loads_model=True):
+    callback = log_set()
+    library.load_model(native, Path({str(demo_gguf)!r}), n_gpu_layers=0, repack=True)
+    print("not reached")
+""")
+    assert (done.stdout, done.returncode) == ("", {"SIGINT": 130, "SIGTERM": 143}[number]), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_that_is_interrupted_while_rows_are_read_is_interrupted(tmp_path: Path) -> None:
+    """DuckDB, which reads parquet files, has an exception of its own for a signal."""
+    path = tmp_path / "r.duckdb"
+    done = _run(f"""
+from pathlib import Path
+from lbx.results import Store
+from lbx.running.runner import record_end_status
+from tests.results.store_rows import RUN
+with stoppable(loads_model=False), Store(Path({str(path)!r})) as store:
+    store.begin_run(RUN)
+    with record_end_status(store, [RUN.run_id]):
+        raise RuntimeError("Query interrupted")
+""")
+    assert done.returncode == 130, done.stderr
+    assert rows(path, "SELECT status FROM runs") == [("interrupted",)]
+
+
 @pytest.mark.parametrize(("name", "call"), [("add", 3), ("close", 1)])
 def test_a_signal_at_any_moment_of_saving_loses_no_answer_and_never_hangs(
     bundle: Path, model: Path, tmp_path: Path, name: str, call: int

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from lbx.backends.cards import ModelCard
 from lbx.backends.llama.cache_cells import EXTRA_SEQUENCES, GRAIN, SPARE_BLOCKS, TRUNKS, PassSize
 from lbx.backends.llama.flash import FLASH_PASS, FLASH_SEQUENCES
-from lbx.backends.llama.library import free_gpu_bytes, log
+from lbx.backends.llama.library import free_gpu_bytes, log, make_native_context
 from lbx.backends.llama.options import MOST_SEQUENCES, LlamaOptions
 from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.options import thread_count
@@ -290,8 +290,7 @@ def make_context(
     params.rope_freq_base = options.rope_freq_base
     params.rope_freq_scale = options.rope_freq_scale
     params.yarn_orig_ctx = options.yarn_original_context
-    log.clear()
-    context = llama_cpp.llama_init_from_model(model, params)
+    context = make_native_context(llama_cpp, model, params)
     if not context or llama_cpp.llama_n_ctx(context) < cells:
         if context:
             llama_cpp.llama_free(context)

@@ -16,7 +16,15 @@ from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
 from lbx.backends.headers import DeclaredWindow, declared_window
 from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
-from lbx.backends.llama.library import FIX_MEMORY, StepBatch, compute, load_llama_cpp, load_model, log
+from lbx.backends.llama.library import (
+    FIX_MEMORY,
+    StepBatch,
+    compute,
+    load_llama_cpp,
+    load_model,
+    log,
+    make_native_context,
+)
 from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.options import thread_count
@@ -266,8 +274,7 @@ def _new_context(
     )
     params.swa_full = True
     params.no_perf = True
-    log.clear()
-    context = llama_cpp.llama_init_from_model(model, params)
+    context = make_native_context(llama_cpp, model, params)
     if not context:
         raise BackendError(
             f"llama.cpp cannot create a context of {tokens} tokens for {name}: {log.error_text()}.",

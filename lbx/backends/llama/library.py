@@ -135,8 +135,7 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = n_gpu_layers
     params.use_extra_bufts = repack
-    log.clear()
-    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+    model = _load(llama_cpp, path, params)
     if not model:
         cause = log.error_text()
         if unknown := _UNKNOWN_ARCHITECTURE.search(cause):
@@ -159,6 +158,13 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
     return model
 
 
+def _load(llama_cpp: Any, path: Path, params: Any) -> Any:
+    log.clear()
+    with defer_signals() as waiting:  # ctypes would drop the exception of a signal that is handled in a callback
+        params.progress_callback = llama_cpp.llama_progress_callback(lambda _share, _data: not waiting)
+        return llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+
+
 def load_vocabulary(llama_cpp: Any, path: Path) -> Any:
     """Load the vocabulary in a GGUF file without the weights, and return a pointer, which the caller frees.
 
@@ -167,8 +173,7 @@ def load_vocabulary(llama_cpp: Any, path: Path) -> Any:
     """
     params = llama_cpp.llama_model_default_params()
     params.vocab_only = True
-    log.clear()
-    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+    model = _load(llama_cpp, path, params)
     if not model:
         raise BackendError(
             f"llama.cpp cannot read the tokenizer of {path}: {log.error_text()}.",
@@ -273,6 +278,13 @@ _thread = ThreadPoolExecutor(1, "llama.cpp")
 FIX_MEMORY = (
     "If memory ran out (on a GPU: GPU memory), lower kv_cells, context_window or n_gpu_layers in the model card."
 )
+
+
+def make_native_context(llama_cpp: Any, model: Any, params: Any) -> Any:
+    """Make a ``llama_context``, or return a null pointer, the reason for which is in ``log``."""
+    log.clear()
+    with defer_signals():  # as in ``_load``
+        return llama_cpp.llama_init_from_model(model, params)
 
 
 def compute(run: Callable[..., int], *arguments: Any) -> int:

@@ -255,8 +255,9 @@ def _interruptibly(
     aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection, ask: Callable[[], T], limit: TimeLimit
 ) -> T:
     """Call ``ask`` in another thread, while this thread waits for signals and the time limit."""
-    answer = aside.submit(ask)
     began = time.monotonic()
+    with defer_signals():
+        answer = aside.submit(ask)
     try:
         return answer.result(None if limit.left_s == math.inf else limit.left_s)
     except duckdb.OutOfMemoryException as exc:

@@ -312,7 +312,10 @@ def _show_merge(summary: MergeSummary, *, as_json: bool) -> None:
         for run, files in summary.runs.items():
             failed = f", {summary.failures[run]:,} failed" if summary.failures.get(run) else ""
             answer(f"{run}: {f'from {files} file' + 's' * (files > 1) if files else 'kept'}{failed}")
-        answer(f"{summary.rows['generations']:,} answers in {summary.output}")
+        counts = [f"{summary.rows['generations']:,} answers"]
+        if pairs := summary.rows["depth_pairs"]:
+            counts.append(format_count(pairs, "comparison by position", "comparisons by position"))
+        answer(f"{' and '.join(counts)} in {summary.output}")
     for text in summary.notes:
         note(text)
     for gap in summary.gaps:

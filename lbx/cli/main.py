@@ -87,7 +87,7 @@ _RUNS_COMMANDS = {
     ),
     "remove": CommandSpec(
         "Exchange",
-        "Remove runs or judges, and give their space back on request.",
+        "Remove runs, judges or comparisons by position, and give their space back on request.",
         "cli.runs_options:RemoveRunsOptions",
         "cli.runs:remove",
     ),

@@ -103,8 +103,11 @@ def _print_removal(removal: RemovalSummary | None, results: Path, sizes: tuple[i
 
 
 def _show_removal(removal: RemovalSummary, results: Path) -> None:
-    questions = format_count(removal.samples, "question or judge's round", "questions and judges' rounds")
-    answer(f"Removed {', '.join(removal.runs)} and {questions} that no other run uses from {results}")
+    if removal.comparisons:
+        answer(f"Removed the comparison by position {', '.join(removal.comparisons)} from {results}")
+    if removal.runs:
+        questions = format_count(removal.samples, "question or judge's round", "questions and judges' rounds")
+        answer(f"Removed {', '.join(removal.runs)} and {questions} that no other run uses from {results}")
     if dependents := describe_dependents(removal.dependents):
         answer(f"Removed with them: {dependents}")
     if removal.dependents.numbers:

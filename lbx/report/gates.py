@@ -157,12 +157,19 @@ def _partial_tasks(store: Store, run: str) -> dict[str, str]:
     }
 
 
-def _judge(decision: bool | None, reason: str, failed: int, *, gap: str) -> tuple[GateVerdict, str]:
+def _judge(
+    decision: bool | None, reason: str, failed: int, *, gap: str, other_gap: str = ""
+) -> tuple[GateVerdict, str]:
     """Return the verdict, and the reason of an undecided verdict."""
     if gap:
         return GateVerdict.UNDECIDED, f"the run {gap}"
     if failed:
-        return GateVerdict.UNDECIDED, f"{format_count(failed, 'sample')} failed"
+        return (
+            GateVerdict.UNDECIDED,
+            f"{format_count(failed, 'sample')} failed; repeat the run's command with --retry-failed",
+        )
+    if other_gap:
+        return GateVerdict.UNDECIDED, other_gap
     if decision is None:
         return GateVerdict.UNDECIDED, reason
     return (GateVerdict.PASSED if decision else GateVerdict.FAILED), ""
@@ -219,6 +226,7 @@ def _not_worse(
         )
     theirs = _scores(store, baseline)
     gaps = {side: part for side in dict.fromkeys((run, baseline)) if (part := unfinished_part(store, side))}
+    their_failed = _failed_samples(store, baseline)
     for name in names:
         for side, its_scores in ((run, scores), (other, theirs)):
             _find(name, its_scores, side)
@@ -231,14 +239,22 @@ def _not_worse(
             )
         row = rows[name]
         counts = [interval(side.estimate).n for side in (scores[name], theirs[name])]
-        if any(count != row.difference.interval.n for count in counts):
-            raise UsageError(
-                f"{run} and {other} answered different samples of {name}: {counts[0]:,} and {counts[1]:,}, "
-                f"{row.difference.interval.n:,} of them in common.",
-                fix=_finish(gaps) or "Run both with the same --limit, --sample or --ids.",
-            )
         gap = gaps.get(run, "") if _tasks_of(name, partial) else ""
-        yield _compare(name, other, row, query.margin, failed.get(name, 0), gap=gap)
+        count = failed.get(name, 0)
+        other_gap = ""
+        if any(count != row.difference.interval.n for count in counts):
+            if baseline in gaps:
+                other_gap = f"{other} {gaps[baseline]}"
+            elif name in their_failed:
+                failures = format_count(their_failed[name], "sample")
+                other_gap = f"{failures} of {other} failed; repeat its command with --retry-failed"
+            elif not gap and not count:
+                raise UsageError(
+                    f"{run} and {other} answered different samples of {name}: {counts[0]:,} and {counts[1]:,}, "
+                    f"{row.difference.interval.n:,} of them in common.",
+                    fix="Run both with the same --limit, --sample or --ids.",
+                )
+        yield _compare(name, other, row, query.margin, count, gap=gap, other_gap=other_gap)
 
 
 def _finish(gaps: Mapping[str, str]) -> str:
@@ -246,11 +262,13 @@ def _finish(gaps: Mapping[str, str]) -> str:
     return " ".join(f"{run} {part}." for run, part in gaps.items())
 
 
-def _compare(name: str, other: str, row: ComparisonRow, margin: float, failed: int, *, gap: str) -> Condition:
+def _compare(
+    name: str, other: str, row: ComparisonRow, margin: float, failed: int, *, gap: str, other_gap: str
+) -> Condition:
     difference = row.difference
     low, high = _percent(difference.low_90), _percent(difference.high_90)
     decision, missing = is_no_worse(row, margin)
-    judged = _judge(decision, missing.removeprefix("undecided: "), failed, gap=gap)
+    judged = _judge(decision, missing.removeprefix("undecided: "), failed, gap=gap, other_gap=other_gap)
     return Condition(
         name, f"not worse than {other} by {margin:g} points", difference.interval.n, difference.interval.clusters,
         100 * difference.interval.value, low, high, *judged, row.caution,

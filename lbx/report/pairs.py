@@ -143,7 +143,7 @@ def known_differences(store: Store, query: ReportQuery = ALL) -> Callable[[str, 
     runs = _kinds_of_runs(store)
 
     def unlike(a: str, b: str) -> list[str]:
-        (bundle, mode), (other_bundle, other_mode) = runs[a], runs[b]
+        (bundle, mode, *limits), (other_bundle, other_mode, *other_limits) = runs[a], runs[b]
         return [
             *(
                 ["different bundles"]
@@ -151,20 +151,32 @@ def known_differences(store: Store, query: ReportQuery = ALL) -> Callable[[str, 
                 else []
             ),
             *([f"different modes ({mode}, {other_mode})"] if mode != other_mode else []),
+            *(
+                f"different {name} ({value or 'default'}, {other or 'default'})"
+                for name, value, other in zip(_LIMITS, limits, other_limits, strict=True)
+                if value != other
+            ),
         ]
 
     return unlike
 
 
+_LIMITS = ("max_new_tokens", "thinking_tokens")
+"""Settings that end answers early. Other limits, such as of prompts, count only where they cut something."""
+
+
 class _RunKind(NamedTuple):
     bundle: str | None
     mode: str
+    max_new_tokens: str | None
+    thinking_tokens: str | None
 
 
 def _kinds_of_runs(store: Store) -> dict[str, _RunKind]:
-    sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN} FROM runs r"  # noqa: S608 (our own names)
+    limits = ", ".join(f"settings->>'{name}'" for name in _LIMITS)
+    sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN}, {limits} FROM runs r"  # noqa: S608 (our own names)
     rows = store.compute_once("kinds of runs", lambda: store.query(sql).rows)
-    return {run: _RunKind(bundle, mode or "plain") for run, bundle, mode in rows}
+    return {run: _RunKind(bundle, mode or "plain", *limits) for run, bundle, mode, *limits in rows}
 
 
 def _count_instruction_mismatches(store: Store, first: str, second: str, benchmark: str) -> int | None:

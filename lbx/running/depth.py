@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import io
+import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import atomic_file
 from lbx.base.records import canonical_json, sha256_text
+from lbx.base.units import format_count
 from lbx.base.version import __version__
 from lbx.engine.model import Backend, BackendInfo, TextBackend, TopBackend
 from lbx.results import DepthPairRow, DepthRow, Store
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lbx.engine.model import Logits, TopLogProbs
+
+log = logging.getLogger("lbx")
 
 FIRST_BIN = 1024
 """Size of the first bin of positions, in tokens. Each further bin ends at twice the position."""
@@ -129,6 +133,11 @@ class _TextComparison:
             for text, tokens in zip(texts, ids, strict=True)
             if len(tokens) > 1
         }
+        if others := len(texts) - len(by_hash):
+            log.info(f"Left out {format_count(others, 'text')} with fewer than two tokens or with another's tokens.")
+        longest, limit = max(map(len, ids)), max(text.max_tokens for text in texts)
+        if longest < limit:
+            log.info(f"No text reaches the length of {limit:,} tokens: the longest has {longest:,}.")
         place = folder / sha256_text(canonical_json([*_identity(info), sorted(by_hash)]))[:8]
         readings = [
             _TokenText(text, tokens, sha256, place / f"{sha256[:16]}.distributions")
@@ -290,7 +299,7 @@ def _check_lengths(ids: Sequence[Sequence[int]], info: BackendInfo) -> None:
     if 2 * longest < FIRST_BIN:
         raise UsageError(
             f"The longest text has {longest:,} tokens, less than half of the first bin of {FIRST_BIN:,}.",
-            fix="Give longer texts.",
+            fix="Give longer texts, or more of a bundle's documents (--documents).",
         )
     if longest > info.context_window:
         raise UsageError(

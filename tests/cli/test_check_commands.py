@@ -114,7 +114,14 @@ def test_what_differs_alike_is_decided_as_in_the_report_of_formats(lbx: Lbx, res
 def test_failed_samples_leave_it_undecided(lbx: Lbx, results: Path) -> None:
     done = lbx("check", results, "--run", "broken", "--at-least", "longbench=1", "--json")
     assert done.returncode == UNDECIDED
-    assert json.loads(done.stdout)["conditions"][0]["reason"] == "3 samples failed"
+    assert json.loads(done.stdout)["conditions"][0]["reason"].startswith("3 samples failed; repeat the run's")
+    for run, other, said in (
+        ("broken", "good", "3 samples failed; repeat the run's command with --retry-failed"),
+        ("good", "broken", "3 samples of broken failed; repeat its command with --retry-failed"),
+    ):
+        done = lbx("check", results, "--run", run, "--not-worse-than", other, "--json")
+        assert done.returncode == UNDECIDED, done.stderr
+        assert json.loads(done.stdout)["conditions"][0]["reason"] == said
 
 
 def test_a_score_of_a_part_of_the_samples_is_marked(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:

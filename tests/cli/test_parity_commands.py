@@ -64,7 +64,13 @@ def test_two_cache_types_by_depth(lbx: Lbx, demo: Path, demo_gguf: Path, bundle:
     coarse.write_text(f'name = "coarse"\nbackend = "llamacpp"\n[weights]\npath = "{demo_gguf}"\n[options]\n{options}')
     text = tmp_path / "text.txt"
     text.write_text("The grey harbour has seven bridges, and each has a name. " * 90)
-    done = lbx.ok("parity", demo, demo, coarse, "--depth", "--text", text)
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    texts = [word for path in (text, text, empty) for word in ("--text", path)]
+    done = lbx.ok("parity", demo, demo, coarse, "--depth", *texts, "--length", 4_000)
+    said = " ".join(done.stderr.split())
+    assert "Left out 2 texts with fewer than two tokens or with another's tokens." in said
+    assert "No text reaches the length of 4,000 tokens: the longest has" in said
     for words in ("memory", "F32, KV q8_0", "KL, mean", "same top token %", "perplexity ratio", "coarse"):
         assert words in done.stdout
     assert "Positions in fewer than 6 texts have no interval." in done.stdout

@@ -206,6 +206,8 @@ def test_holm_over_tasks_and_over_runs(store: Store) -> None:
     [
         ({"bundle_digest": "other"}, "different bundles"),
         ({"settings": {"seed": 0, "thinking": True}}, "different modes (plain, thinking)"),
+        ({"settings": {"seed": 0, "max_new_tokens": 2}}, "different max_new_tokens (default, 2)"),
+        ({"settings": {"seed": 0, "max_new_tokens": [2]}}, "different max_new_tokens (default, [2])"),
         ({"answer": {"truncated": True}}, "40 prompts cut in only one run, with the same tokenizer"),
     ],
 )

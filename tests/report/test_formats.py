@@ -290,14 +290,44 @@ def test_runs_that_are_missing_or_ambiguous_are_said(tmp_path: Path) -> None:
     assert "several runs match (a, b, c). Choose one of each model with --run." in notes(several, "formats")
     chosen = Lbx().ok("report", several, "formats", "--run", "a", "--run", "c", "-f", "json").stdout
     assert '"run": "c"' in chosen or '"run":"c"' in chosen
+    (row,) = rows(several, "formats", runs=["c"])[1:]
+    assert (row["verdict"], row["caution"]) == ("not chosen", "--run leaves out a")
+    assert "not run" not in notes(several, "formats", runs=["c"])
     fails(Lbx()("report", several, "formats", "--baseline", "a"), 2, "--baseline")
 
 
+def test_the_score_of_a_part_of_the_samples_is_marked(tmp_path: Path) -> None:
+    path = file(tmp_path / "r.duckdb", runs={"a": (F16, trec(9, 9)), "b": (Q4, trec(9, 9))})
+    with Store(path) as store, store.transaction() as connection:
+        connection.execute("""UPDATE runs SET task_samples = '{"longbench/trec": 200}' WHERE run_id = 'b'""")
+    assert "b has answered 9 of 200 samples." in notes(path, "formats")
+    with Store(path) as store, store.transaction() as connection:
+        connection.execute("UPDATE runs SET status = 'interrupted', finished_at = now() WHERE run_id = 'b'")
+    assert "b was interrupted with 9 of 200 answers; repeat its command to finish it." in notes(path, "formats")
+
+
+def test_comparisons_of_one_model_are_labelled_by_length_and_can_be_removed(tmp_path: Path) -> None:
+    path = tmp_path / "r.duckdb"
+    longer = replace(depth_pair(), pair_id="longer", comparison_id="longer")
+    with Store(path) as store:
+        add_depth(store)
+        begin_depth_pair(store, longer)
+        write_depth_rows(store, [row for row in depth_rows(longer, range(8)) if not row.start])
+    assert {row["label"] for row in rows(path, "depth_parity")} == {"q4 (length 1025)", "q4 (length 2000)"}
+    said = Lbx().ok("runs", "remove", path, "longer").stdout
+    assert "Removed the comparison by position longer" in said
+    with Store(path, read_only=True) as store:
+        assert [pair.row.pair_id for pair in read_depth_pairs(store)] == [depth_pair().pair_id]
+    merged = Lbx().ok("merge", path, "-o", tmp_path / "merged.duckdb").stdout
+    assert "0 answers and 1 comparison by position in" in merged
+
+
 def test_flips_are_counted_by_depth(tmp_path: Path) -> None:
+    """As in ``comparison``, any lower score is a loss: half of two asked needles is one."""
     first = {(64, 0.0): [1.0, 1.0, 0.0], (64, 0.5): [1.0, 0.0], (128, 0.5): [1.0]}
-    second = {(64, 0.0): [1.0, 0.0, 1.0], (64, 0.5): [1.0, 0.0], (128, 0.5): [0.4]}
+    second = {(64, 0.0): [1.0, 0.0, 1.0], (64, 0.5): [1.0, 0.0], (128, 0.5): [0.5]}
     path = make(tmp_path / "r.duckdb", [*needles("single_en", first, run="a"), *needles("single_en", second, run="b")])
-    found = [(row["depth"], row["n"], row["right_to_wrong"], row["wrong_to_right"]) for row in rows(path, "flips")]
+    found = [(row["depth"], row["n"], row["losses"], row["wins"]) for row in rows(path, "flips")]
     assert found == [(0.0, 3, 1, 1), (0.5, 3, 1, 0)]
     assert [(row["run_a"], row["run_b"]) for row in rows(path, "flips", baseline="b")] == [("b", "a")] * 2
     with pytest.raises(UsageError, match="No run"):
@@ -315,7 +345,7 @@ def test_flips_are_counted_by_the_depth_of_the_evidence(tmp_path: Path) -> None:
         )
     ]
     (row,) = rows(make(tmp_path / "r.duckdb", made), "flips")
-    assert (row["benchmark"], row["depth"], row["n"], row["right_to_wrong"]) == ("ruler", 0.1, 2, 2)
+    assert (row["benchmark"], row["depth"], row["n"], row["losses"]) == ("ruler", 0.1, 2, 2)
 
 
 def test_flips_of_chosen_tasks(tmp_path: Path) -> None:
@@ -326,7 +356,7 @@ def test_flips_of_chosen_tasks(tmp_path: Path) -> None:
         for answer in needles(task, {(64, 0.5): [score]}, run=run)
     ]
     path = make(tmp_path / "r.duckdb", made)
-    counts = {tasks: [row["right_to_wrong"] for row in rows(path, "flips", tasks=[*tasks])] for tasks in (
+    counts = {tasks: [row["losses"] for row in rows(path, "flips", tasks=[*tasks])] for tasks in (
         (), ("needle/single_en",), ("needle",), ("needle/single_en", "needle/single_fr"))}  # fmt: skip
     assert [*counts.values()] == [[2], [1], [2], [2]]
     with pytest.raises(UsageError, match="needle/other"):
@@ -346,4 +376,4 @@ def test_flips_between_runs_that_cannot_be_compared_are_not_counted(tmp_path: Pa
     (refused,) = rows(path, "flips")
     assert refused["n"] is None and refused["caution"]
     (counted,) = rows(path, "flips", allow_different_settings=True)
-    assert (counted["n"], counted["right_to_wrong"]) == (1, 1)
+    assert (counted["n"], counted["losses"]) == (1, 1)

@@ -140,14 +140,15 @@ def _tables(source: PageSource, name: str) -> Iterable[Html]:
         yield from _table(source, name, table, REPORTS[name].caption)
         return
     for benchmark, rows in _split(table, "benchmark"):
-        yield from _table(source, name, rows, f"{REPORTS[name].caption}: {benchmark}", without=("benchmark",))
+        caption = ": ".join(filter(None, (REPORTS[name].caption, benchmark)))
+        yield from _table(source, name, rows, caption, without=("benchmark",))
 
 
 def _split(report_table: Table, column: str) -> Iterable[tuple[str, Table]]:
     at = list(report_table.columns).index(column)
     parts: dict[str, list[tuple[Any, ...]]] = {}
     for row in report_table.rows:
-        parts.setdefault(str(row[at]), []).append(row)
+        parts.setdefault("" if row[at] is None else str(row[at]), []).append(row)
     return ((value, Table(report_table.columns, rows)) for value, rows in parts.items())
 
 

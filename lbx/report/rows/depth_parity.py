@@ -94,10 +94,18 @@ def candidate_labels(pairs: Iterable[DepthPair]) -> dict[str, str]:
             "run_id": row.pair_id,
             "model": row.model,
             "backend": row.backend,
-            "settings": as_json({**row.settings, "reference": row.reference_model, "texts": row.texts}),
+            "settings": as_json(
+                {**row.settings, "reference": row.reference_model, "texts": row.texts, "length": longest_text(pair)}
+            ),
         }
-        for row, *_ in pairs
+        for pair in pairs
+        for row in [pair.row]
     )
+
+
+def longest_text(pair: DepthPair) -> int | None:
+    """Number of tokens of the longest text, including the last, after which nothing is compared."""
+    return max((row.start + row.positions + 1 for row in pair.bins), default=None)
 
 
 def summarise_by_bin(bins: Iterable[DepthRow]) -> list[dict[str, Any]]:

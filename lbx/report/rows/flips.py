@@ -1,4 +1,4 @@
-"""The report ``flips``: answers that are right in one run and wrong in another, by depth of the evidence."""
+"""The report ``flips``: answers whose score differs between two runs, by depth of the evidence."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from lbx.results import Store, Table
 from lbx.results.read.stored_answers import resolve_tasks
 from lbx.results.scoring.score_columns import RowsByTask, as_table, read_scores
 
-COLUMNS = ("run_a", "run_b", "benchmark", "depth", "n", "right_to_wrong", "wrong_to_right", "caution")
+COLUMNS = ("run_a", "run_b", "benchmark", "depth", "n", "wins", "losses", "caution")
 _DEPTHS = [EVIDENCE_DEPTH, "depth"]
-_RIGHT = 0.5
-"""Headline score from which an answer counts as right."""
 
 
 def table(store: Store, query: ReportQuery) -> Table:
@@ -67,20 +65,19 @@ def table(store: Store, query: ReportQuery) -> Table:
 def _count_flips(first: RowsByTask, second: RowsByTask) -> Iterator[dict[str, Any]]:
     before, after = _by_answer(first), _by_answer(second)
     counts: dict[float, dict[str, int]] = {}
-    for key, (depth, was_right) in before.items():
+    for key, (depth, score) in before.items():
         if key in after:
-            count = counts.setdefault(depth, {"n": 0, "right_to_wrong": 0, "wrong_to_right": 0})
-            is_right = after[key][1]
+            count = counts.setdefault(depth, {"n": 0, "wins": 0, "losses": 0})
             count["n"] += 1
-            count["right_to_wrong"] += was_right and not is_right
-            count["wrong_to_right"] += is_right and not was_right
+            count["wins"] += after[key][1] > score
+            count["losses"] += after[key][1] < score
     yield from ({"depth": depth, **counts[depth]} for depth in sorted(counts))
 
 
-def _by_answer(tasks: RowsByTask) -> dict[tuple[str, str, int], tuple[float, bool]]:
-    """{(task, sample, iteration): (depth, whether the answer is right)} of samples that state a depth."""
+def _by_answer(tasks: RowsByTask) -> dict[tuple[str, str, int], tuple[float, float]]:
+    """{(task, sample, iteration): (depth, headline score)} of samples that state a depth."""
     return {
-        (task, row.sample.sample_id, row.iteration): (float(depth), next(iter(row.scores.values())) >= _RIGHT)
+        (task, row.sample.sample_id, row.iteration): (float(depth), next(iter(row.scores.values())))
         for task, rows in tasks.items()
         for row in rows
         if isinstance(row.sample.meta, dict)
@@ -92,15 +89,15 @@ def _by_answer(tasks: RowsByTask) -> dict[tuple[str, str, int], tuple[float, boo
 
 FLIPS = Report(
     name="flips",
-    title="Answers that changed between runs, by depth of the evidence (right: a score of at least 50%)",
+    title="Answers with a higher (wins) or lower (losses) score than the baseline's, by depth of the evidence",
     columns=(
         Column("run_a", "baseline"),
         Column("run_b", "run"),
         Column("benchmark", "benchmark"),
         Column("depth", "depth %", "share"),
         Column("n", "answers", "count"),
-        Column("right_to_wrong", "right to wrong", "count"),
-        Column("wrong_to_right", "wrong to right", "count"),
+        Column("wins", "wins", "count"),
+        Column("losses", "losses", "count"),
         Column("caution", "caution", optional=True),
     ),
     empty="No two runs have answers to questions that state the depth of their evidence.",

@@ -8,7 +8,7 @@ digest of the weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,10 +17,18 @@ from lbx.report.pairs import RefusedPair
 from lbx.report.query import ReportQuery
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows.comparison import ON_MARGIN, ComparisonRow, compare_pairs, is_no_worse
-from lbx.report.rows.depth_parity import READING, candidate_labels, reading_columns, reading_notes, summarise_by_bin
+from lbx.report.rows.depth_parity import (
+    READING,
+    candidate_labels,
+    longest_text,
+    reading_columns,
+    reading_notes,
+    summarise_by_bin,
+)
 from lbx.results import DepthPairRow, Store, Table
 from lbx.results.file.depth import DepthPair, read_depth_pairs
 from lbx.results.file.identity import FULL_HASH
+from lbx.results.read.runs import unfinished_part
 from lbx.results.scoring.score_columns import as_table
 
 _BIN = ("kl", "kl_low", "kl_high", "same_top", "same_top_low", "same_top_high", "tokens_per_s")
@@ -30,15 +38,14 @@ COLUMNS = (
     "benchmark", "reference_run", "run", "n", "difference", "difference_low", "difference_high", "difference_method",
     "margin", "verdict", "caution",
 )  # fmt: skip
-NOT_RUN, SEVERAL_RUNS, NOT_COMPARED = "not run", "several runs", "not compared"
+NOT_RUN, NOT_CHOSEN, SEVERAL_RUNS, NOT_COMPARED = "not run", "not chosen", "several runs", "not compared"
 _WEIGHTS = "backend.weights"
 
 
 def table(store: Store, query: ReportQuery) -> Table:
     pairs = read_depth_pairs(store)
     runs = store.query("SELECT * FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY run_id").dicts()
-    chosen = [run for run in runs if not query.runs or run["run_id"] in query.runs]
-    scores = {pair.row.pair_id: list(_compare_scores(store, query, pair.row, chosen)) for pair in pairs}
+    scores = {pair.row.pair_id: list(_compare_scores(store, query, pair.row, runs)) for pair in pairs}
     return formats_table(pairs, scores)
 
 
@@ -52,7 +59,7 @@ def formats_table(pairs: Iterable[DepthPair], scores: Mapping[str, Iterable[Mapp
     label_of = candidate_labels(pairs)
     rows: list[dict[str, Any]] = []
     for comparison_id, group in groupby(pairs, lambda pair: pair.row.comparison_id):
-        candidates = [(pair, _length(pair), (summarise_by_bin(pair.bins) or [{}])[-1]) for pair in group]
+        candidates = [(pair, longest_text(pair), (summarise_by_bin(pair.bins) or [{}])[-1]) for pair in group]
         pair, length, deepest = max(candidates, key=lambda one: (one[1] or 0, one[0].read_texts))
         row = pair.row
         rows.append(
@@ -84,11 +91,6 @@ def formats_table(pairs: Iterable[DepthPair], scores: Mapping[str, Iterable[Mapp
     return as_table(COLUMNS, rows)
 
 
-def _length(pair: DepthPair) -> int | None:
-    """Number of tokens of the longest text, including the last, after which nothing is compared."""
-    return max((row.start + row.positions + 1 for row in pair.bins), default=None)
-
-
 def _memory(weights: int | None, cache: int | None, tokens: int | None) -> dict[str, int | None]:
     both = None if weights is None or cache is None or tokens is None else weights + cache * tokens
     return {"weights_bytes": weights, "memory_bytes": both}
@@ -112,6 +114,14 @@ def _compare_scores(
     if not references or not candidates:
         yield {"verdict": NOT_RUN}
         return
+    if query.runs:
+        chosen = [[run for run in side if run in query.runs] for side in (references, candidates)]
+        if excluded := [
+            run for side, kept in zip((references, candidates), chosen, strict=True) if not kept for run in side
+        ]:
+            yield {"verdict": NOT_CHOSEN, "caution": f"--run leaves out {' and '.join(excluded)}"}
+            return
+        references, candidates = chosen
     if len(references) > 1 or len(candidates) > 1:
         names = [*references, *candidates]
         yield {"verdict": SEVERAL_RUNS, "caution": f"several runs match ({', '.join(names)})"}
@@ -126,10 +136,24 @@ def _compare_scores(
     )
     known = {"reference_run": reference, "run": candidate}
     averages = [line for line in lines if line.first.level == "benchmark"]
-    yield from (known | _score_columns(line, query.margin) for line in averages)
+    gaps = [f"{run} {part}" for run in (reference, candidate) if (part := unfinished_part(store, run))]
+    for line in averages:
+        columns = _score_columns(line, query.margin)
+        parts = _answered_parts(store, (reference, candidate), line.benchmark)
+        yield known | columns | {"caution": "; ".join([*filter(None, [columns["caution"]]), *(gaps or parts)]) or None}
     yield from (known | _refusal_columns(one) for one in refused)
     if not averages and not refused:
         yield known | {"verdict": NOT_RUN}
+
+
+def _answered_parts(store: Store, runs: Sequence[str], benchmark: str) -> list[str]:
+    """Describe the runs that did not answer all samples."""
+    sql = """
+        SELECT run_id, sum(samples), sum(bundle_samples) FROM coverage WHERE run_id IN (?, ?) AND benchmark = ?
+        GROUP BY ALL HAVING sum(samples) < sum(bundle_samples) ORDER BY run_id
+    """
+    rows = store.query(sql, [*runs, benchmark]).rows
+    return [f"{run} has answered {some:,} of {every:,} samples" for run, some, every in rows]
 
 
 def _runs_of(runs: Iterable[Mapping[str, Any]], model: str, backend: str, settings: Mapping[str, Any]) -> list[str]:
@@ -190,7 +214,7 @@ def _notes(rows_table: Table) -> Iterator[str]:
         if row["verdict"] == SEVERAL_RUNS:
             yield f"{row['label']}: {row['caution']}. Choose one of each model with --run."
         elif row["caution"]:
-            yield f"{row['label']}, {row['benchmark']}: {row['caution']}."
+            yield f"{', '.join(filter(None, (row['label'], row['benchmark'])))}: {row['caution']}."
 
 
 FORMATS = Report(

@@ -89,26 +89,29 @@ def rename_run(results: Path, old: str, new: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RemovalSummary:
-    """Summary of ``remove_runs``: the removed runs, judgements and ratings.
+    """Summary of ``remove_runs``: the removed runs, comparisons, judgements and ratings.
 
     Attributes:
         runs: removed runs and judges.
+        comparisons: removed comparisons by position (``pair_id``).
         judges: removed judges that were not named, but were left without a judgement.
         samples: number of removed questions and judges' rounds.
         dependents: removed judgements and ratings of other judges and people, and numbers computed from them.
     """
 
     runs: Sequence[str]
+    comparisons: Sequence[str]
     judges: Sequence[str]
     samples: int
     dependents: Dependents
 
 
 def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = False) -> RemovalSummary:
-    """Remove runs or judges with all their rows, in one transaction.
+    """Remove runs, judges or comparisons by position with all their rows, in one transaction.
 
     Args:
-        names: names of runs or judges; see ``lbx.results.read.runs.match_runs``.
+        names: names of runs or judges (see ``lbx.results.read.runs.match_runs``), or ids of comparisons
+            (``depth_pairs.pair_id``).
         with_dependents: whether to remove other judges' judgements and people's ratings of the runs' answers, too.
 
     Raises:
@@ -117,8 +120,12 @@ def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = 
     """
     with open_for_changes(results) as store:
         _refuse_journal(results)
-        runs = resolve_runs(store, names)
+        pair_ids = {pair for (pair,) in store.query("SELECT pair_id FROM depth_pairs").rows}
+        comparisons = [name for name in dict.fromkeys(names) if name in pair_ids]
+        runs = resolve_runs(store, [name for name in names if name not in pair_ids])
         with store.transaction() as connection:
+            for table in ("depth_parity", "depth_pairs"):
+                connection.execute(f"DELETE FROM {table} WHERE list_contains(?, pair_id)", [comparisons])
             dependents, sets_before = find_dependents(store, runs), content_set_ids(store)
             if (dependents.judgements or dependents.ratings) and not with_dependents:
                 raise _dependents_error(results, runs, dependents)
@@ -127,7 +134,7 @@ def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = 
             samples = remove_run_rows(connection, [*runs, *judges])
             _rename_sets(store, sets_before)
             opinions.aggregate_all_opinions(store)
-    return RemovalSummary([*runs, *judges], judges, samples, dependents)
+    return RemovalSummary([*runs, *judges], comparisons, judges, samples, dependents)
 
 
 def describe_dependents(dependents: Dependents) -> str:

@@ -18,6 +18,7 @@ HEAVY = {"torch", "transformers", "llama_cpp", "duckdb", "numpy", "httpx2", "jin
 REASONS = {
     ("options/run_spec.py", "lbx.backends.weights"): "a tenth of what `lbx run --help` takes, and only shards need it",
     ("cli/main.py", "lbx.options.meanings"): "verify and unpack, whose code an officer reads, do without it",
+    ("cli/__main__.py", "lbx.cli.main"): "Ctrl-C during its imports ends without a traceback",
     ("base/crash_report.py", "lbx.base.processes"): "the module is also a script that starts without lbx",
 }
 

@@ -14,7 +14,7 @@ from lbx.backends.serving.command import PORT, ServerCommand, local_paths
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.exit_codes import ExitCode
 from lbx.base.outputs import write_file
-from lbx.base.processes import find_tool, python_command
+from lbx.base.processes import defer_signals, find_tool, python_command
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
 from lbx.cli.cluster_options import (
@@ -31,7 +31,7 @@ from lbx.cluster import kubernetes
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.cluster.merge import MergeSummary, shard_statuses
 from lbx.cluster.merge import merge as join
-from lbx.cluster.scheduler import ArrayJob, JobOptions, Launch, Runtime, quote_for_bash
+from lbx.cluster.scheduler import ArrayJob, JobOptions, Launch, Runtime, Scheduler, quote_for_bash
 from lbx.cluster.schedulers import SCHEDULERS
 from lbx.options.run_spec import RunSpec
 from lbx.report.format.sheets import plain_columns
@@ -91,12 +91,17 @@ def submit_array(options: SubmitArrayOptions) -> None:
         return
     folder.create()
     spec.copy_inputs(folder.root, str(folder.root)).write(folder.spec_file)
-    plan.write(folder.plan_file)
     for file, text in (("job.sh", array), ("merge.sh", merge)):
         write_file(folder.root / file, text)
+    with defer_signals():
+        _submit(scheduler, folder, plan, as_json=options.as_json)
+
+
+def _submit(scheduler: Scheduler, folder: RunFolder, plan: ShardPlan, *, as_json: bool) -> None:
+    plan.write(folder.plan_file)
     try:
         array_id = scheduler.submit(folder.root / "job.sh")
-    except LbxError:
+    except (LbxError, OSError):
         folder.plan_file.unlink()  # so that the same command can be repeated
         raise
     folder.save_submission(Submission(scheduler.name, array_id))
@@ -109,7 +114,7 @@ def submit_array(options: SubmitArrayOptions) -> None:
             command=as_command("lbx", "merge", folder.root),
         ) from error
     folder.save_submission(Submission(scheduler.name, array_id, merge_id))
-    if options.as_json:
+    if as_json:
         submission = {"folder": str(folder.root), "array": array_id, "merge": merge_id}
         answer_json(json.dumps(submission | {"shards": len(plan.shards), "runs": plan.runs}))
         return
@@ -146,10 +151,10 @@ def write_for_kubernetes(options: SubmitKubernetesOptions) -> None:
     folder.create()
     spec = spec.copy_inputs(folder.root, kubernetes.FOLDER)
     dataclasses.replace(spec, bundle=kubernetes.BUNDLE).write(folder.spec_file)
-    plan.write(folder.plan_file)
     file = folder.root / "kubernetes.json"
     write_file(file, text + "\n")
     folder.save_submission(Submission("kubernetes"))
+    plan.write(folder.plan_file)  # last: without it, the same command can be repeated
     answer(f"Planned {len(plan.shards)} shards in {folder.root}; no job was submitted")
     note(
         f"Next: {as_command('kubectl', 'apply', '-f', file)}; at the end: "

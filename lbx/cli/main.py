@@ -5,9 +5,11 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 4 und
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import os
+import signal
 import sys
 import traceback
 from difflib import get_close_matches
@@ -21,6 +23,7 @@ from typer.exceptions import Abort, TyperException
 from lbx.base.errors import ConflictError, InUseError, LbxError, files_read
 from lbx.base.exit_codes import ExitCode
 from lbx.base.phases import phases
+from lbx.base.standard_streams import ClosedOutputError, prepare_standard_streams
 from lbx.base.version import __version__
 from lbx.cli.command_builder import Command, CommandSpec, PlainTypes, build_command
 from lbx.cli.error_conversion import as_lbx_error, offer_own_file, with_other_output
@@ -320,7 +323,7 @@ app.callback()(options)
 
 def main() -> None:
     """Run the ``lbx`` program."""
-    _open_closed_streams()
+    prepare_standard_streams()
     phases.count_since_process_start("imports")
     files_read.clear()
     gc.set_threshold(50_000)  # imported objects stay alive: 80 collections would take a tenth of the import time
@@ -330,15 +333,28 @@ def main() -> None:
     if "--debug" in sys.argv:  # in any position, not only before the command
         sys.argv.remove("--debug")
         os.environ["LBX_DEBUG"] = "1"
+    code = _run_command()
+    # Everything is saved. Python waits for its threads, then ends; it would print a traceback of a signal.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(code))
+        atexit.register(signal.signal, number, signal.SIG_IGN)
+    sys.exit(code)
+
+
+def _run_command() -> int:
+    """Run the command that ``sys.argv`` names, print an error, and return the exit code."""
+    code: int = ExitCode.FAILED
     try:
-        sys.exit(_call())
+        code = _call() or 0
     except TyperException as error:
         show_usage_error(error, _alternatives(error))
-        sys.exit(error.exit_code)
+        code = error.exit_code
     except Abort:
-        sys.exit(ExitCode.FAILED)
+        pass
     except KeyboardInterrupt:  # before the start of a command
-        sys.exit(ExitCode.INTERRUPTED)
+        code = ExitCode.INTERRUPTED
+    except ClosedOutputError:
+        code = 0
     except LbxError as error:
         if os.environ.get("LBX_DEBUG"):
             raise
@@ -347,29 +363,12 @@ def main() -> None:
         if isinstance(error, InUseError):
             offer_own_file(error, sys.argv)
         show_error(error)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of the output has closed it (`lbx report ... | head`), which is not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        code = error.exit_code
     except Exception as error:
         if os.environ.get("LBX_DEBUG"):
             raise
         show_error(as_lbx_error(error))
-        sys.exit(ExitCode.FAILED)
-
-
-def _open_closed_streams() -> None:
-    """Open the null device for standard streams that the caller has closed.
-
-    Otherwise the next opened file would get the stream's number: a library that prints would write into the results.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            null_device = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is ``number``
-            setattr(sys, name, os.fdopen(null_device, "w" if number else "r", encoding="utf-8"))
+    return code
 
 
 def _alternatives(error: TyperException) -> str:
@@ -402,7 +401,3 @@ def _call() -> int | None:
         # Replaces Typer's hook, which prints names without making control characters visible.
         sys.excepthook = lambda *failure: show_traceback("".join(traceback.format_exception(*failure)))
     return code
-
-
-if __name__ == "__main__":
-    main()

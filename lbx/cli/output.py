@@ -10,6 +10,7 @@ import itertools
 import logging
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from typer.exceptions import TyperException
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import is_regular_or_missing, open_output
+from lbx.base.standard_streams import ClosedOutputError
 from lbx.base.visible import as_command, escape_json, one_line, visible
 
 _NOTES = 5
@@ -39,9 +41,9 @@ class _VisibleConsole(Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
-    def on_broken_pipe(self) -> None:
-        """Re-raise BrokenPipeError, because Rich would exit with 1 although `lbx report ... | head` has succeeded."""
-        raise BrokenPipeError
+    def print(self, *objects: Any, **options: Any) -> None:
+        with suppress(ClosedOutputError):
+            super().print(*objects, **options)
 
 
 def stdout() -> Console:
@@ -68,7 +70,8 @@ def stderr() -> Console:
 
 def answer(text: str) -> None:
     """Print a line to standard output."""
-    typer.echo(one_line(text))
+    with suppress(ClosedOutputError):
+        typer.echo(one_line(text))
 
 
 def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
@@ -82,13 +85,11 @@ def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
 
 
 def write_answer(pieces: Iterable[str], output: Path | None) -> None:
-    """Write pieces of safe text to standard output or a file."""
+    """Write pieces of safe text to a file, or to standard output until its reader ends."""
     if output is None:
-        try:
+        with suppress(ClosedOutputError):
             sys.stdout.writelines(pieces)
             sys.stdout.flush()
-        except BrokenPipeError:
-            raise BrokenPipeError from None  # without errno, or Typer would exit with 1
         return
     with open_output(output) as file:
         file.writelines(piece.encode("utf-8") for piece in pieces)

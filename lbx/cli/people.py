@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,10 +99,8 @@ def _open_pages(options: RateOptions, pages_of: type[RatingPages], documents_of:
         session = RatingSession(question_set, people, journal, stored_rows)
         describe_session(session, equal, texts if bundle else None)
         pages = pages_of(session, documents_of(texts.get), reference_open=options.reference_open)
-        try:
-            open_site(pages.routes, [rater for rater in people if session.queue(rater)], options)
-        finally:
-            _move_at_end(results, journal)
+        raters = [rater for rater in people if session.queue(rater)]
+        open_site(pages.routes, raters, options, partial(_move_at_end, results, journal))
 
 
 def describe_session(session: RatingSession, equal: int, documents: Mapping[str, str] | None) -> None:
@@ -191,14 +190,17 @@ def annotate(options: AnnotateOptions) -> None:
     with Dataset(file, out) as dataset:
         if options.take is not None:
             note(f"{format_count(apply_pages(dataset, options.take), 'document')} taken over from {options.take}")
+        save = partial(_write, dataset, options.official, options.new_pairs)
         if pages_of:
             note(f"{format_count(len(dataset), 'document')}; {dataset.changed_count:,} of them edited")
-            open_site(pages_of(dataset, options.new_pairs).routes, ["you"], options)
-        if out is not None:
-            _write(dataset, options.official, options.new_pairs)
+            open_site(pages_of(dataset, options.new_pairs).routes, ["you"], options, save)
+        else:
+            save()
 
 
 def _write(dataset: Dataset, official: Path | None, new_pairs: int) -> None:
+    if dataset.out is None:
+        return
     answer(f"{dataset.write()}: {format_count(len(dataset), 'document')}, {dataset.changed_count:,} of them edited")
     if official is not None:
         pieces = {name: [text] for name, text in official_files(dataset, new_pairs).items()}

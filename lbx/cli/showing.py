@@ -61,8 +61,7 @@ def show_prompts(options: PromptsOptions) -> None:
     if output is not None:
         note(f"{_write(output, prompts):,} prompts in {output}")
         return
-    for sent in prompts:
-        answer_text("\n".join(_prompt_lines(sent, full=options.full)) + "\n\n")
+    answer_text("\n".join(_prompt_lines(sent, full=options.full)) + "\n\n" for sent in prompts)
 
 
 def _write(path: Path, prompts: Iterator[SentPrompt]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import LbxError
@@ -30,8 +30,13 @@ def import_web(name: str) -> Any:
     return import_object(name)
 
 
-def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: PageOptions) -> None:
+def open_site(
+    routes: Sequence[BaseRoute], people: Sequence[str], options: PageOptions, save: Callable[[], None] = lambda: None
+) -> None:
     """Print a link for each person and serve pages until Ctrl-C or SIGTERM, which are not failures.
+
+    Args:
+        save: function called at the end, which further signals do not interrupt.
 
     Raises:
         UsageError: the address cannot be used.
@@ -40,13 +45,14 @@ def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: PageO
     with listening(options.host, options.port, options.uds, others=options.others) as address:
         site = site_of(address, routes, people)
         width = max(map(len, people))
-        for name, link in site.links.items():
-            answer(f"{name:<{width}}  {link}")
-        _print_access(address)
         try:
+            for name, link in site.links.items():
+                answer(f"{name:<{width}}  {link}")
+            _print_access(address)
             serve(site)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # while it is handled, further signals do nothing (``stoppable``)
             note("Ended.")
+            save()
 
 
 def _print_access(address: SiteSocket) -> None:

@@ -474,7 +474,7 @@ def limit_minutes(seconds: float) -> int:
 
 
 def call_tool(program: str, *arguments: str, script: Path | None = None) -> CompletedProcess[str]:
-    """Call a program of a scheduler, with a script as its standard input.
+    """Call a program of a scheduler, with a script as its standard input, in a session that Ctrl-C does not reach.
 
     Raises:
         LbxError: the program is not installed, or does not answer.
@@ -483,7 +483,7 @@ def call_tool(program: str, *arguments: str, script: Path | None = None) -> Comp
     try:
         return run_tool(
             [program, *arguments], capture_output=True, text=True, errors="replace", check=False, input=text,
-            timeout=_TOOL_TIMEOUT_S,
+            timeout=_TOOL_TIMEOUT_S, start_new_session=True,
         )  # fmt: skip
     except FileNotFoundError as exc:
         raise _not_installed_error(program) from exc

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import signal
 import subprocess
@@ -11,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from lbx.opinions.journal import journal_of
 from tests.cli.kill_parts import RESULTS, ROWS, UNHURRIED_S, rows, slow, start, wait_for_samples
 from tests.command_line import Lbx
+from tests.opinions.rated_file import answers_file, rate_all
 
 
 @pytest.fixture(scope="module")
@@ -290,3 +294,128 @@ except InterruptedByUserError as error:
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.stdout.split()[:2], done.stderr) == ([str(code), f"{word}."], "")
+
+
+def test_ctrl_c_during_the_imports_ends_without_a_text() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", """
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from lbx.cli.__main__ import main
+main()
+"""], capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("moment", ["while it waits for threads", "afterwards"])
+def test_a_signal_while_python_shuts_down_changes_nothing(number: str, moment: str) -> None:
+    done = _run(f"""
+import atexit, threading, time
+from lbx.cli.main import main
+def interrupt():
+    threading.main_thread().join()
+    while True:
+        os.kill(os.getpid(), signal.{number})
+        time.sleep(0.1)
+if {moment!r} == "afterwards":
+    atexit.register(os.kill, os.getpid(), signal.{number})
+else:
+    threading.Thread(target=interrupt).start()
+sys.argv = ["lbx", "nothing"]
+main()
+""")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: No such command") and "Traceback" not in done.stderr, done.stderr
+
+
+def _interrupt_twice(number: signal.Signals, interrupted: str, *arguments: object) -> tuple[int, str]:
+    """Interrupt a command's page, and again when it calls a function "module:name" to save. Return its end."""
+    module, _, name = interrupted.partition(":")
+    owner, _, function = name.rpartition(".")
+    code = f"""
+import importlib, signal, sys
+from lbx.cli.main import main
+owner = importlib.import_module({module!r})
+owner = getattr(owner, {owner!r}) if {owner!r} else owner
+save = getattr(owner, {function!r})
+def interrupt_and_save(*arguments):
+    signal.raise_signal({int(number)})
+    return save(*arguments)
+setattr(owner, {function!r}, interrupt_and_save)
+sys.argv = ["lbx", *sys.argv[1:], "--port", "0"]
+main()
+"""
+    command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        while "Press Ctrl-C" not in (line := process.stderr.readline()):
+            assert line, "it ended before"
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[1]
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ratings_are_saved_although_a_signal_comes_twice(tmp_path: Path, number: signal.Signals) -> None:
+    path = answers_file(tmp_path / "r.duckdb")
+    rate_all(path, "ann", 4)
+    code, said = _interrupt_twice(number, "lbx.opinions.journal:_write_records", "rate", path, "--rater", "ann")
+    assert code == 0 and "Moved into" in said and not journal_of(path).exists(), said
+    assert rows(path, "SELECT count(*) > 0 FROM ratings") == [(True,)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_dataset_is_saved_although_a_signal_comes_twice(tmp_path: Path, number: signal.Signals) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text(json.dumps({"input": "Document.", "instructions": ["What?"], "outputs": ["That."]}) + "\n")
+    code, said = _interrupt_twice(number, "lbx.exchange.annotation.dataset:Dataset.write", "annotate", path)
+    assert code == 0, said
+    assert (tmp_path / "d.annotated.jsonl").read_bytes() == path.read_bytes()
+
+
+_SBATCH = """#!/bin/sh
+while [ ! -e "$0.go" ]; do
+    touch "$0.asked"
+    sleep 0.05
+done
+cat "$0.go"
+grep -q '^[0-9]' "$0.go"
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("reply", ["4711", "refused"])
+def test_an_interrupted_submission_is_saved_or_can_be_repeated(
+    bundle: Path, answers: Path, tmp_path: Path, number: signal.Signals, reply: str
+) -> None:
+    folder, sbatch = tmp_path / "job", tmp_path / "sbatch"
+    sbatch.write_text(_SBATCH)
+    sbatch.chmod(0o755)
+    submit = ("submit", "slurm", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", folder, "--shards", 2)
+    command = [sys.executable, "-P", "-m", "lbx.cli", *map(str, submit), "--characters", "--no-measure-speed"]
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as process:
+        while not (tmp_path / "sbatch.asked").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, number)  # as a terminal does after Ctrl-C
+        time.sleep(0.2)
+        (tmp_path / "sbatch.go").write_text(reply)
+        said = process.communicate(timeout=60)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number], said
+    if reply == "refused":
+        (tmp_path / "sbatch.go").write_text("4712")
+        again = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert again.returncode == 0, again.stderr
+    else:
+        assert "as job 4711" in said[0]
+    job = json.loads((folder / "job.json").read_text())
+    assert job["array_id"] == job["merge_id"] == ("4711" if reply == "4711" else "4712")

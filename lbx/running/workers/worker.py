@@ -16,6 +16,7 @@ from typing import Any
 
 from lbx.base.errors import LbxError
 from lbx.base.processes import end_with_parent
+from lbx.base.standard_streams import prepare_standard_streams
 from lbx.results import GenerationRow, RunRow
 from lbx.running.answering import answer_job
 from lbx.running.jobs import Job, PendingSample, Prepare, Work
@@ -97,6 +98,7 @@ def main() -> None:
     end_with_parent(parent)  # a worker in a long computation would not notice for hours
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before any library counts them
+    prepare_standard_streams()
     sys.stdout = sys.stderr  # scripts read answers from the parent's standard output
     pipe = Connection(descriptor)
     log = logging.getLogger("lbx")

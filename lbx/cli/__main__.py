@@ -1,4 +1,4 @@
-"""Entry point of ``lbx`` and ``python -P -m lbx.cli``. Without -P, Python would run files of the working folder first.
+"""Start of ``lbx`` and ``python -P -m lbx.cli``. Without -P, Python would run files of the working folder first.
 
 This module imports nothing that takes long, so that Ctrl-C during the imports of the command line shows no traceback.
 """

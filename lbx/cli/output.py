@@ -85,7 +85,7 @@ def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
 
 
 def write_answer(pieces: Iterable[str], output: Path | None) -> None:
-    """Write pieces of safe text to a file, or to standard output until its reader ends."""
+    """Write pieces of safe text to a file, or to standard output until the reader ends."""
     if output is None:
         with suppress(ClosedOutputError):
             sys.stdout.writelines(pieces)

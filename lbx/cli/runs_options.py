@@ -38,8 +38,8 @@ class RenameRunOptions:
 @dataclass(frozen=True, kw_only=True)
 class RemoveRunsOptions:
     """Removes runs or judges with their answers, scores and sessions, and questions that no other run uses, all or
-    nothing, or comparisons by position (pair_id in the report depth_parity). Refuses runs that a judge or people rated, unless --with-dependents. Removed texts stay in free blocks of
-    the file until --vacuum.
+    nothing, or comparisons by position (pair_id in the report depth_parity). Refuses runs that a judge or people rated,
+    unless --with-dependents. Removed texts stay in free blocks of the file until --vacuum.
 
     Example: lbx runs remove results.duckdb RUN --vacuum
     """

@@ -271,7 +271,7 @@ def verdict(line: ComparisonRow, margin: float, sign: int = 1) -> str:
         sign: 1 for the second run minus the first, -1 for the first run minus the second.
     """
     estimate, value = line.difference, sign * line.difference.interval.value
-    equal_within = equal_scores_within(line)
+    equal_within = equality_bound(line)
     if line.equal_outputs and not (estimate.wins or estimate.losses):
         return "same outputs"
     inside = estimate.low_90 is not None and estimate.high_90 is not None and (
@@ -285,11 +285,11 @@ def verdict(line: ComparisonRow, margin: float, sign: int = 1) -> str:
         return f"equal scores, within {rounded_up_points(equal_within)}"
     if not (further := further_samples(line, margin)):
         return f"undecided: {missing_spread(estimate)}"
-    outlook = "; the difference is near 0" if further.samples is None else f" {_unless_changed(value)}"
+    outlook = "; the difference is near 0" if further.samples is None else f" {_condition(value)}"
     return f"undecided: needs {further}{outlook}"
 
 
-def equal_scores_within(line: ComparisonRow) -> float | None:
+def equality_bound(line: ComparisonRow) -> float | None:
     """Largest true difference of two runs with equal scores on all samples, by the rule of three.
 
     None if scores differ, or if the samples are too few to rule out any difference.
@@ -315,13 +315,13 @@ def is_no_worse(line: ComparisonRow, margin: float) -> tuple[bool | None, str]:
         return is_shown, ""
     value = found.interval.value
     if further := samples_up_to(line, clusters_to_decide(found, bound), abs(value - bound)):
-        answer = f"{'no worse' if value > bound else 'worse'} {_unless_changed(value)}"
+        answer = f"{'no worse' if value > bound else 'worse'} {_condition(value)}"
         return None, f"{further} needed; {'the difference is at the margin' if further.samples is None else answer}"
     is_on_margin = bool(found.interval.se) or abs(value - bound) < 1e-9
     return None, ON_MARGIN if is_on_margin else f"undecided: {missing_spread(found)}"
 
 
-def _unless_changed(value: float) -> str:
+def _condition(value: float) -> str:
     return f"if the difference stays at {100 * value:z.1f}"
 
 

@@ -26,7 +26,7 @@ from lbx.report.rows.comparison import (
     cluster_noun,
     compare_pairs,
     document_notes,
-    equal_scores_within,
+    equality_bound,
     further_samples,
     rounded_up_points,
     scorable_samples,
@@ -87,7 +87,7 @@ def table(store: Store, query: ReportQuery) -> Table:
         for row in _rows_of(benchmark, runs, leader, [*lines, *refused], query.margin):
             row |= {"bundle_samples": known, "same_samples": samples[leader] == samples[row["rival"]]}
             if _is_worse(row):
-                row["rival_gap"] = _missing_part(store, row["rival"], coverage[row["rival"], benchmark])
+                row["rival_gap"] = _describe_gap(store, row["rival"], coverage[row["rival"], benchmark])
             rows.append(row)
         all_refused += [pair for pair in refused if pair.benchmark == benchmark]
     if all_refused and all(row["verdict"] == NOT_COMPARED for row in rows):
@@ -99,7 +99,7 @@ def _is_in(run: str, benchmark: str, pairs: Sequence[ComparisonRow] | Sequence[R
     return any(pair.benchmark == benchmark and run in (pair.run_a, pair.run_b) for pair in pairs)
 
 
-def _missing_part(store: Store, run: str, coverage: str | None) -> str | None:
+def _describe_gap(store: Store, run: str, coverage: str | None) -> str | None:
     """Describe the answers that a run lacks, and the remedy, or return None."""
     lacks = f"has {coverage.removesuffix(' answers')} answers; ask it the others" if coverage else None
     return unfinished_part(store, run) or lacks
@@ -142,7 +142,7 @@ def _numbers(pair: ComparisonRow, leader: str, margin: float) -> dict[str, Any]:
         "spread": None if interval.se is None else interval.se * math.sqrt(interval.clusters),
         "detectable": estimate.detectable, "verdict": text,
         "further_clusters": further and further.clusters, "further_samples": further and further.samples,
-        "caution": pair.caution or None, "equal_within": equal_scores_within(pair),
+        "caution": pair.caution or None, "equal_within": equality_bound(pair),
     }  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def paragraphs(rows: Sequence[Row]) -> Iterator[Paragraph]:
     for benchmark, group in benchmarks.items():
         left_out = [row for row in refused.get(benchmark, ()) if row["rank"] < 1]
         yield [
-            *_leader_sentence(benchmark, group), *_left_out(left_out), *_how_sure(group), *_why_not_surer(group),
+            *_leader_sentence(benchmark, group), *_exclusions(left_out), *_how_sure(group), *_why_not_surer(group),
             *_what_next(group),
         ]  # fmt: skip
     for benchmark, (row, *_) in refused.items():
@@ -215,7 +215,7 @@ def _leader_sentence(benchmark: str, rows: Sequence[Row]) -> Paragraph:
     return [f"{benchmark}: ", _name(first, "leader"), f"{score}{on_these}", _name(first, "rival"), " answered."]
 
 
-def _left_out(rows: Sequence[Row]) -> Iterator[str | RunName]:
+def _exclusions(rows: Sequence[Row]) -> Iterator[str | RunName]:
     """Name the runs above the leader that are not compared with any run."""
     for row in rows[:_MOST_NAMED]:
         yield " "
@@ -278,11 +278,11 @@ def _why_not_surer(rows: Sequence[Row]) -> Iterator[str | RunName]:
 
 def _what_next(rows: Sequence[Row]) -> Iterator[str | RunName]:
     begin = " Next: "
-    for row in rows:
-        if row["rival_gap"]:
+    for incomplete in rows:
+        if incomplete["rival_gap"]:
             yield begin
-            yield _name(row, "rival")
-            yield f" {row['rival_gap']}."
+            yield _name(incomplete, "rival")
+            yield f" {incomplete['rival_gap']}."
             begin = " Then: "
     row = _closest(rows)
     reason = str(row["verdict"]).removeprefix("undecided: ") if row else ""

@@ -282,7 +282,7 @@ def verdict(line: ComparisonRow, margin: float, sign: int = 1) -> str:
     if inside or (equal_within is not None and 100 * equal_within <= margin):
         return f"same within {margin:g}"
     if equal_within is not None:
-        return f"equal scores, within {rounded_up_points(equal_within)}"
+        return f"equal scores, within {format_upper_bound(equal_within)}"
     if not (further := further_samples(line, margin)):
         return f"undecided: {missing_spread(estimate)}"
     outlook = "; the difference is near 0" if further.samples is None else f" {_condition(value)}"
@@ -300,7 +300,7 @@ def equality_bound(line: ComparisonRow) -> float | None:
     return bound
 
 
-def rounded_up_points(value: float) -> str:
+def format_upper_bound(value: float) -> str:
     """Format an upper bound of a difference in points, which rounding must not lower."""
     return f"{math.ceil(1000 * value - 1e-6) / 10:g}"
 
@@ -330,7 +330,7 @@ class FurtherSamples:
     """Further samples that would decide a comparison, rounded up: "about 2 more documents (10 questions)".
 
     Attributes:
-        clusters: Number of clusters, or None if the difference is so near to what decides that any number is chance.
+        clusters: Number of clusters, or None if the difference is too near 0 or the margin for a number.
         samples: Expected number of samples on the clusters, or None.
         cluster_noun: Noun for a cluster, or "" if each sample is on its own cluster.
     """
@@ -359,8 +359,7 @@ def samples_up_to(line: ComparisonRow, clusters: int | None, gap: float) -> Furt
     """Further samples up to a total number of clusters, or None for an unknown total.
 
     Args:
-        gap: Distance of the difference from what it has to differ from. The total is chance if the distance is less
-            than the standard error.
+        gap: Distance of the difference from 0 or the margin. Below the standard error, the total would be chance.
     """
     if clusters is None:
         return None
@@ -399,7 +398,7 @@ def round_up(count: int) -> int:
 def _rows(
     lines: Sequence[ComparisonRow], in_bundles: Mapping[tuple[str, str], Mapping[str, int | None]], margin: float
 ) -> list[tuple[Any, ...]]:
-    """Build the rows of comparisons. Averages and groups have the counts of all tasks that both runs were asked for."""
+    """Build the rows of comparisons. Averages and groups count all tasks that both runs were asked for."""
     answered = Counter[tuple[str, str, str]]()
     for line in lines:
         answered[line.pair] += line.difference.interval.n if line.first.level == "task" else 0

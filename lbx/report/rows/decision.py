@@ -27,8 +27,8 @@ from lbx.report.rows.comparison import (
     compare_pairs,
     document_notes,
     equality_bound,
+    format_upper_bound,
     further_samples,
-    rounded_up_points,
     scorable_samples,
     verdict,
     verdict_notes,
@@ -244,7 +244,7 @@ def _standing(row: Row) -> tuple[str, str]:
         why = "because it is incomplete" if row["rival_gap"] else "by all its answers"
         return _BUT, f" is better on the {where} that both answered (lead {points} points), and comes later {why}"
     if row["equal_within"] is not None and not _is_better(row):
-        return _EQUAL, f" (so at most {rounded_up_points(row['equal_within'])} points apart)"
+        return _EQUAL, f" (so at most {format_upper_bound(row['equal_within'])} points apart)"
     word = "" if _is_better(row) else str(row["verdict"]).partition(":")[0]
     words = f" (by {', '.join(filter(None, (f'{points} points', no_interval.removesuffix(')'), word)))})"
     return _BETTER if _is_better(row) else _UNSURE, words

@@ -53,9 +53,8 @@ _EQUAL = " Equal on every common question to "
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report. Raises UsageError if the report ``comparison`` would refuse all pairs.
 
-    ``rank`` is the place after the leader, who has 1. Runs that are left out have 0 or less if they rank above.
-    ``equal_within`` is the rule of three's bound of a pair with equal scores. ``rival_gap`` says which answers a run
-    lacks that is better on the common samples.
+    ``rank`` counts from the leader, 1. Runs that rank higher, but are left out, get 0 or less. ``equal_within`` is the
+    ``equality_bound``. ``rival_gap`` describes the missing answers of a run that is better on the common samples.
     """
     query = ReportQuery(
         runs=query.runs, tasks=query.tasks, margin=query.margin, allow_different_settings=query.allow_different_settings

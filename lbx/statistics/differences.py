@@ -237,7 +237,7 @@ def is_above(difference: Difference, threshold: float) -> bool | None:
     if _has_no_spread(difference):
         is_decided = abs(gap) > _EXACT_EPSILON and difference.p is not None and difference.p < LEVEL
     else:
-        is_decided = _half_width(difference, interval.clusters) <= abs(gap) + _EXACT_EPSILON
+        is_decided = half_width_90(difference, interval.clusters) <= abs(gap) + _EXACT_EPSILON
     return gap > 0 if is_decided else None
 
 
@@ -249,14 +249,14 @@ def clusters_to_decide(difference: Difference, threshold: float) -> int | None:
         return least if gap > _EXACT_EPSILON and least > interval.clusters else None
 
     def is_enough(clusters: int) -> bool:
-        half = _half_width(difference, clusters)
+        half = half_width_90(difference, clusters)
         if interval.se:
             se, df = _scaled_error(interval, clusters)
             half += t_quantile(_POWER, df) * se
         return half <= gap + _EXACT_EPSILON
 
     start = interval.clusters + 1
-    return _least_number(is_enough, start) if math.isfinite(_half_width(difference, start)) else None
+    return _least_number(is_enough, start) if math.isfinite(half_width_90(difference, start)) else None
 
 
 def _has_no_spread(difference: Difference) -> bool:
@@ -321,11 +321,11 @@ def _signs(count: int) -> Floats:
 def _fits_margin(difference: Difference, clusters: int, margin: float) -> bool:
     """Whether the 90% interval would be within the margin in four of five comparisons on this number of clusters."""
     se, df = _scaled_error(difference.interval, clusters)
-    half = _half_width(difference, clusters)
+    half = half_width_90(difference, clusters)
     return half + t_quantile((1 + _POWER) / 2, df) * se <= margin - abs(difference.interval.value)
 
 
-def _half_width(difference: Difference, clusters: int) -> float:
+def half_width_90(difference: Difference, clusters: int) -> float:
     """Half width of the 90% interval on this number of similar clusters, or infinity if the spread is unknown."""
     interval, contributions = difference.interval, difference.contributions
     if not len(contributions) and math.isfinite(interval.value):

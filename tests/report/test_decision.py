@@ -64,7 +64,8 @@ def test_rows_are_the_comparison_s_numbers_the_right_way_round(store: Store) -> 
             other[name] for name in ("n", "clusters", "p", "p_holm", "se")
         ]
         words = {"better": "worse", "worse": "better"} if sign < 0 else {}
-        assert row["verdict"] == words.get(other["verdict"], other["verdict"])
+        stays = f"stays at {100 * other['difference']:.1f}", f"stays at {100 * row['lead']:.1f}"
+        assert row["verdict"] == words.get(other["verdict"], other["verdict"]).replace(*stays)
         assert row["spread"] == pytest.approx(row["se"] * row["clusters"] ** 0.5)
 
 
@@ -77,8 +78,9 @@ def test_paragraphs_say_which_how_sure_why_and_what_next(store: Store) -> None:
     assert f" Not surely better than b (by {100 * row['lead']:.1f}" in text and ", undecided)" in text
     assert " Why not surer: 60 questions on 30 documents, between which the difference varies by " in text
     further = f"about {row['further_clusters']:,} more documents ({row['further_samples']:,} questions)"
-    assert row["verdict"] == f"undecided: needs {further}"
-    assert f" Next: {further} would decide it against b." in text
+    condition = f"if the difference stays at {100 * row['lead']:.1f}"
+    assert row["verdict"] == f"undecided: needs {further} {condition}"
+    assert f" Next: {further} would decide it against b {condition}." in text
     over = next(note for note in notes if note.startswith("Over all 2 benchmarks: "))
     assert over.endswith("The lead over every other run is decided on none.") and "c leads" in over
 
@@ -100,7 +102,7 @@ def test_a_score_over_some_of_a_run_s_questions_says_so(store: Store) -> None:
 def test_without_intervals_the_paragraphs_are_shorter(store: Store) -> None:
     _three(store)
     rows, notes = decide(store, without_intervals=True)
-    assert "low" not in rows[0] and any("would decide it against b." in note for note in notes)
+    assert "low" not in rows[0] and any("would decide it against b if " in note for note in notes)
     assert 'id="decisions"' in "".join(pieces(store, ReportQuery(without_intervals=True)))
 
 
@@ -172,3 +174,72 @@ def test_it_is_on_the_page_below_the_scores(store: Store) -> None:
     assert at == sorted(at) and 'id="decisions"' in first
     assert "would decide it against" in first and "<b>c</b>" not in page
     assert lines(store)["overall"]["verdict"] not in first.partition('id="decisions"')[0]
+
+
+def test_a_copy_is_equal_and_the_next_step_is_of_a_run_that_differs(store: Store) -> None:
+    _three(store)
+    base = {f"d{place // 2}/{key}": value / 2 for place, (key, value) in enumerate(random_scores(1, 60).items())}
+    noise = dict(zip(base, random_scores(2, 60).values(), strict=True))
+    run(store, "copy", {"qasper": {key: value + 0.32 + 0.02 * noise[key] for key, value in base.items()}})
+    rows, notes = decide(store, tasks=["longbench"])
+    (row,) = [row for row in rows if row["rival"] == "copy"]
+    assert (row["lead"], row["verdict"]) == (0, "equal scores, within 10")  # three of thirty documents might differ
+    assert row["equal_within"] == pytest.approx(0.1) and row["further_clusters"] is None
+    (text,) = [note for note in notes if note.startswith("longbench: ")]
+    assert " Equal on every common question to copy (so at most 10 points apart)." in text
+    assert " varies by 0.0 points" not in text and " would decide it against b if the difference stays at " in text
+    assert decide(store, runs=["c", "copy"], margin=10)[0][0]["verdict"] == "same within 10"
+
+
+def test_a_difference_near_0_has_no_number_of_questions(store: Store) -> None:
+    base = random_scores(1, 60)
+    run(store, "a", {"qasper": base})
+    for name, offset in (("b", -0.05), ("c", -0.005)):
+        changed = [value + offset + 0.3 * (-1) ** place for place, value in enumerate(base.values())]
+        run(store, name, {"qasper": dict(zip(base, changed, strict=True))})
+    rows, (*_, text) = decide(store)
+    found = {row["rival"]: (row["verdict"].partition(" if ")[0], row["further_clusters"]) for row in rows}
+    assert found["c"] == ("undecided: needs many more questions; the difference is near 0", None)
+    assert found["b"][0] == f"undecided: needs about {found['b'][1]} more questions"
+    assert f" Next: about {found['b'][1]} more questions would decide it against b if the difference stays" in text
+    _, (*_, text) = decide(store, runs=["a", "c"])
+    assert " Next: many more questions are needed against c; the difference is near 0." in text
+
+
+@pytest.mark.parametrize("runs", [2, 8])
+def test_a_killed_run_that_is_better_on_the_common_questions_is_named(store: Store, runs: int) -> None:
+    """Also if more runs than the table shows rank before it."""
+    base = random_scores(1)
+    for place in range(1, runs):
+        run(store, f"whole {place}", {"qasper": {key: value - place / 100 for key, value in base.items()}})
+    begun = {key: value + 0.1 for key, value in [*base.items()][:20]}
+    run(store, "begun", {"qasper": begun}, task_samples={"longbench/qasper": 40})
+    rows, notes = decide(store)
+    row = rows[-1]
+    assert (row["leader"], row["rival"], row["verdict"]) == ("whole 1", "begun", "worse")
+    text = next(note for note in notes if note.startswith("longbench: "))
+    assert (
+        " But begun is better on the 20 questions that both answered (lead -11.0 points), and comes later "
+        "because it is incomplete." in text
+    )
+    assert " Next: begun was killed with 20 of 40 answers; repeat its command to finish it." in text
+    store.finish_run("begun", "done")
+    assert any(" Next: begun has 20 of 40 answers; ask it the others." in note for note in decide(store)[1])
+
+
+@pytest.mark.parametrize("runs", [3, 8])
+def test_a_run_in_another_mode_is_left_out(store: Store, runs: int) -> None:
+    for place in range(1, runs):
+        run(store, f"plain {place}", {"qasper": {key: value / place for key, value in random_scores(1).items()}})
+    best = {key: value + 1 for key, value in random_scores(1).items()}
+    run(store, "other", {"qasper": best}, settings={"seed": 0, "thinking": True})
+    rows, notes = decide(store)
+    assert {row["leader"] for row in rows} == {"plain 1"}
+    (left_out,) = [row for row in rows if row["verdict"] == "not compared"]
+    assert (left_out["rival"], left_out["rank"]) == ("other", 0)
+    assert (
+        "Not compared: plain 1 and other (thinking), which ranks higher, longbench: different modes (plain, thinking). "
+        "--allow-different-settings shows them." in notes
+    )
+    assert ", which ranks higher, is left out: different modes (plain, thinking)." in "".join(pieces(store))
+    assert {row["leader"] for row in decide(store, allow_different_settings=True)[0]} == {"other"}

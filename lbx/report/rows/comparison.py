@@ -57,6 +57,7 @@ from lbx.statistics.differences import (
     Difference,
     clusters_to_decide,
     difference,
+    half_width_90,
     holm,
     is_above,
     required_clusters,
@@ -103,6 +104,11 @@ class ComparisonRow:
     tests: float = 1.0
 
     @property
+    def pair(self) -> tuple[str, str, str]:
+        """Both runs and the benchmark."""
+        return self.run_a, self.run_b, self.benchmark
+
+    @property
     def family(self) -> tuple[str, str]:
         """Key of the comparisons that are corrected together for multiple testing."""
         return self.benchmark, self.first.level
@@ -111,15 +117,14 @@ class ComparisonRow:
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report. Raises UsageError like ``compare_runs``."""
     lines, refused = compare_runs(store, query)
-    in_bundles = scorable_samples(store)
-    rows = [_row(line, in_bundles, query.margin) for line in lines]
+    rows = _rows(lines, scorable_samples(store), query.margin)
     return Table(COLUMNS, [*rows, *as_table(COLUMNS, map(_refused_row, refused)).rows])
 
 
 def average_rows(store: Store, query: ReportQuery) -> list[dict[str, Any]]:
     """Rows of the report for the benchmarks' averages only, which are computed much faster. Raises UsageError."""
     lines, _ = compare_pairs(store, query, level="benchmark")
-    return Table(COLUMNS, [_row(line, {}, query.margin) for line in lines]).dicts()
+    return Table(COLUMNS, _rows(lines, {}, query.margin)).dicts()
 
 
 def compare_runs(store: Store, query: ReportQuery) -> tuple[list[ComparisonRow], list[RefusedPair]]:
@@ -259,9 +264,14 @@ def _correct(lines: Sequence[ComparisonRow]) -> None:
             line.tests = p_holm / p if p > 0 and p_holm < 1 else float(len(ps) - bisect_left(ascending, p))
 
 
-def verdict(line: ComparisonRow, margin: float) -> str:
-    """Describe the result of a comparison: "better", "same within 1", "undecided: ...". ``margin`` is in points."""
-    estimate, value = line.difference, line.difference.interval.value
+def verdict(line: ComparisonRow, margin: float, sign: int = 1) -> str:
+    """Describe the result of a comparison: "better", "same within 1", "undecided: ...". ``margin`` is in points.
+
+    Args:
+        sign: 1 for the second run minus the first, -1 for the first run minus the second.
+    """
+    estimate, value = line.difference, sign * line.difference.interval.value
+    equal_within = equality_bound(line)
     if line.equal_outputs and not (estimate.wins or estimate.losses):
         return "same outputs"
     inside = estimate.low_90 is not None and estimate.high_90 is not None and (
@@ -269,59 +279,96 @@ def verdict(line: ComparisonRow, margin: float) -> str:
     )  # fmt: skip
     if line.p_holm is not None and line.p_holm < LEVEL and value:
         return ("better" if value > 0 else "worse") + (f", by less than {margin:g}" if inside else "")
-    if inside:
+    if inside or (equal_within is not None and 100 * equal_within <= margin):
         return f"same within {margin:g}"
-    further = further_samples(line, margin)
-    return f"undecided: {f'needs about {further}' if further else missing_spread(estimate)}"
+    if equal_within is not None:
+        return f"equal scores, within {format_upper_bound(equal_within)}"
+    if not (further := further_samples(line, margin)):
+        return f"undecided: {missing_spread(estimate)}"
+    outlook = "; the difference is near 0" if further.samples is None else f" {_condition(value)}"
+    return f"undecided: needs {further}{outlook}"
+
+
+def equality_bound(line: ComparisonRow) -> float | None:
+    """Largest true difference of two runs with equal scores on all samples, by the rule of three.
+
+    None if scores differ, or if the samples are too few to rule out any difference.
+    """
+    found = line.difference
+    if found.wins or found.losses or (bound := half_width_90(found, found.interval.clusters)) >= 1:
+        return None
+    return bound
+
+
+def format_upper_bound(value: float) -> str:
+    """Format an upper bound of a difference in points, which rounding must not lower."""
+    return f"{math.ceil(1000 * value - 1e-6) / 10:g}"
 
 
 def is_no_worse(line: ComparisonRow, margin: float) -> tuple[bool | None, str]:
     """Whether the second run is worse by less than ``margin`` points, by a one-sided test at the 5% level.
 
-    None if undecided, with the reason: "about 300 more questions needed", "undecided: one document".
+    None if undecided, with the reason: "about 300 more questions needed; worse if the difference stays at -4.4".
     """
     found, bound = line.difference, -margin / 100
     if (is_shown := is_above(found, bound)) is not None:
         return is_shown, ""
-    if further := samples_up_to(line, clusters_to_decide(found, bound)):
-        return None, f"about {further} needed"
-    is_on_margin = bool(found.interval.se) or abs(found.interval.value - bound) < 1e-9
+    value = found.interval.value
+    if further := samples_up_to(line, clusters_to_decide(found, bound), abs(value - bound)):
+        answer = f"{'no worse' if value > bound else 'worse'} {_condition(value)}"
+        return None, f"{further} needed; {'the difference is at the margin' if further.samples is None else answer}"
+    is_on_margin = bool(found.interval.se) or abs(value - bound) < 1e-9
     return None, ON_MARGIN if is_on_margin else f"undecided: {missing_spread(found)}"
+
+
+def _condition(value: float) -> str:
+    return f"if the difference stays at {100 * value:z.1f}"
 
 
 @dataclass(frozen=True, slots=True)
 class FurtherSamples:
-    """Further samples that would decide a comparison, rounded up: "2 more documents (10 questions)".
+    """Further samples that would decide a comparison, rounded up: "about 2 more documents (10 questions)".
 
     Attributes:
-        samples: Expected number of samples on the clusters.
+        clusters: Number of clusters, or None if the difference is too near 0 or the margin for a number.
+        samples: Expected number of samples on the clusters, or None.
         cluster_noun: Noun for a cluster, or "" if each sample is on its own cluster.
     """
 
-    clusters: int
-    samples: int
+    clusters: int | None
+    samples: int | None
     cluster_noun: str
 
     def __str__(self) -> str:
         noun = "sample" if self.cluster_noun == "question" else "question"
+        if self.clusters is None or self.samples is None:
+            return f"many more {self.cluster_noun or noun}s"
         if not self.cluster_noun:
-            return format_count(self.samples, f"more {noun}")
-        return f"{format_count(self.clusters, f'more {self.cluster_noun}')} ({format_count(self.samples, noun)})"
+            return f"about {format_count(self.samples, f'more {noun}')}"
+        return f"about {format_count(self.clusters, f'more {self.cluster_noun}')} ({format_count(self.samples, noun)})"
 
 
 def further_samples(line: ComparisonRow, margin: float) -> FurtherSamples | None:
     """Samples that would decide a comparison besides those at hand, or None if the spread is unknown."""
-    return samples_up_to(line, required_clusters(line.difference, margin / 100, line.tests))
+    size = abs(line.difference.interval.value)
+    clusters = required_clusters(line.difference, margin / 100, line.tests)
+    return samples_up_to(line, clusters, max(size, margin / 100 - size))
 
 
-def samples_up_to(line: ComparisonRow, clusters: int | None) -> FurtherSamples | None:
-    """Further samples up to a total number of clusters, or None for an unknown total."""
+def samples_up_to(line: ComparisonRow, clusters: int | None, gap: float) -> FurtherSamples | None:
+    """Further samples up to a total number of clusters, or None for an unknown total.
+
+    Args:
+        gap: Distance of the difference from 0 or the margin. Below the standard error, the total would be chance.
+    """
     if clusters is None:
         return None
     interval = line.difference.interval
+    noun = "" if interval.n == interval.clusters else cluster_noun(line)
+    if gap < (interval.se or 0.0):
+        return FurtherSamples(None, None, noun)
     further = clusters - interval.clusters
     samples = math.ceil(further * interval.n / interval.clusters - 1e-9)
-    noun = "" if interval.n == interval.clusters else cluster_noun(line)
     return FurtherSamples(round_up(further), round_up(samples), noun)
 
 
@@ -348,14 +395,33 @@ def round_up(count: int) -> int:
     return -(-count // step) * step
 
 
-def _row(line: ComparisonRow, in_bundles: Mapping[tuple[str, str, str], int], margin: float) -> tuple[Any, ...]:
+def _rows(
+    lines: Sequence[ComparisonRow], in_bundles: Mapping[tuple[str, str], Mapping[str, int | None]], margin: float
+) -> list[tuple[Any, ...]]:
+    """Build the rows of comparisons. Averages and groups count all tasks that both runs were asked for."""
+    answered = Counter[tuple[str, str, str]]()
+    for line in lines:
+        answered[line.pair] += line.difference.interval.n if line.first.level == "task" else 0
+    rows = []
+    for line in lines:
+        samples, asked = line.difference.interval.n, in_bundles.get((line.run_a, line.benchmark), {})
+        if line.first.level == "task":
+            in_bundle = asked.get(line.first.name)
+        else:
+            samples = answered[line.pair] or samples
+            counts = [n for task, n in asked.items() if task in in_bundles.get((line.run_b, line.benchmark), {})]
+            in_bundle = None if None in counts else sum(filter(None, counts)) or None
+        rows.append(_row(line, samples, in_bundle, margin))
+    return rows
+
+
+def _row(line: ComparisonRow, samples: int, in_bundle: int | None, margin: float) -> tuple[Any, ...]:
     estimate, interval = line.difference, line.difference.interval
-    in_bundle = in_bundles.get((line.run_a, line.benchmark, line.first.name)) if line.first.level == "task" else None
-    part = f"{interval.n:,} of {in_bundle:,}" if in_bundle and interval.n < in_bundle else None
+    part = f"{samples:,} of {in_bundle:,}" if in_bundle and samples < in_bundle else None
     interval_values = interval_columns(interval, "document" if line.first.estimate.clustered else "sample")
     return (
         line.run_a, line.run_b, line.benchmark, line.first.name, line.first.metric, interval.n, line.first.score,
-        line.second.score, interval.value, line.same_outputs, interval.n, in_bundle, part, line.first.level,
+        line.second.score, interval.value, line.same_outputs, samples, in_bundle, part, line.first.level,
         *(interval_values[name] for name in INTERVAL_COLUMNS), estimate.p, line.p_holm, estimate.test, estimate.wins,
         estimate.ties,
         estimate.losses, estimate.detectable, verdict(line, margin), line.caution or None,
@@ -369,9 +435,12 @@ def _refused_row(pair: RefusedPair) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def scorable_samples(store: Store) -> dict[tuple[str, str, str], int]:
-    rows = store.query("SELECT run_id, benchmark, task, scorable_samples FROM coverage").rows
-    return {(run, name, task): count for run, name, task, count in rows if count is not None}
+def scorable_samples(store: Store) -> dict[tuple[str, str], dict[str, int | None]]:
+    """{(run, benchmark): {task: number of the bundle's samples that metrics count, or None if unknown}}."""
+    found: dict[tuple[str, str], dict[str, int | None]] = {}
+    for run, name, task, count in store.query("SELECT run_id, benchmark, task, scorable_samples FROM coverage").rows:
+        found.setdefault((run, name), {})[task] = count
+    return found
 
 
 def has_numbers(row: Row) -> bool:

@@ -2,7 +2,7 @@
 
 A row compares the leader of a benchmark with another model, by the numbers of the report ``comparison``: of up to six
 runs all pairs are compared, of more the leader with the others. The leader is the first of the report ``leaderboard``
-among the runs with the most tasks.
+among the runs with the most tasks, without runs that differ from all others in their settings.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from lbx.report.rows.comparison import (
     cluster_noun,
     compare_pairs,
     document_notes,
+    equality_bound,
+    format_upper_bound,
     further_samples,
     scorable_samples,
     verdict,
@@ -33,21 +35,27 @@ from lbx.report.rows.comparison import (
 )
 from lbx.report.rows.leaderboard import LEADERBOARD
 from lbx.results import Store, Table
-from lbx.results.read.runs import run_names
+from lbx.results.read.runs import run_names, unfinished_part
 from lbx.results.rows import interval_columns
 from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table
 
 COLUMNS = (
     "benchmark", "leader", "rival", "rank", "n", "score", "rival_score", "lead", *INTERVAL_COLUMNS, "p", "p_holm",
     "test", "spread", "detectable", "verdict", "further_clusters", "further_samples", "bundle_samples", "same_samples",
-    "caution",
+    "caution", "equal_within", "rival_gap",
 )  # fmt: skip
-_TURNED = {"better": "worse", "worse": "better"}
 _MOST_RIVALS, _MOST_NAMED = 5, 3
+_BUT, _BETTER, _UNSURE = " But ", " Better than ", " Not surely better than "
+_HIGHER = ", which ranks higher"
+_EQUAL = " Equal on every common question to "
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the rows of the report. Raises UsageError if the report ``comparison`` would refuse all pairs."""
+    """Build the rows of the report. Raises UsageError if the report ``comparison`` would refuse all pairs.
+
+    ``rank`` counts from the leader, 1. Runs that rank higher, but are left out, get 0 or less. ``equal_within`` is the
+    ``equality_bound``. ``rival_gap`` describes the missing answers of a run that is better on the common samples.
+    """
     query = ReportQuery(
         runs=query.runs, tasks=query.tasks, margin=query.margin, allow_different_settings=query.allow_different_settings
     )
@@ -57,63 +65,72 @@ def table(store: Store, query: ReportQuery) -> Table:
     for row in sorted(scored, key=lambda row: -row["tasks"]):  # stable, so the order of the leaderboard
         order.setdefault(row["benchmark"], []).append(row["run_id"])
     order = {benchmark: runs for benchmark, runs in order.items() if len(runs) > 1}
+    coverage = {(row["run_id"], row["benchmark"]): row["coverage"] for row in scored}
     in_bundles = scorable_samples(store)
-    n_runs = len(query.runs or run_names(store))
+    is_few = len(query.runs or run_names(store)) <= MOST_RUNS
     sides = read_sides(store, {run for runs in order.values() for run in runs}, outputs=True)
     rows: list[dict[str, Any]] = []
     all_refused: list[RefusedPair] = []
     for benchmark, runs in order.items():
         if any((run, benchmark) not in sides for run in runs):
             continue  # a benchmark of another program, whose scores cannot be compared
-        if n_runs <= MOST_RUNS:
-            lines, refused = compare_pairs(store, query)
-        else:
-            lines, refused = compare_pairs(store, replace(query, baseline=runs[0]), benchmark, "benchmark")
+        for leader in (*runs, runs[0]):  # the first again, if none is compared
+            if is_few:
+                lines, refused = compare_pairs(store, query)
+            else:
+                lines, refused = compare_pairs(store, replace(query, baseline=leader), benchmark, "benchmark")
+            if _is_in(leader, benchmark, lines) or not _is_in(leader, benchmark, refused):
+                break
         samples = {run: sides[run, benchmark].samples for run in runs}
-        rows += [
-            row | {"same_samples": samples[row["leader"]] == samples[row["rival"]]}
-            for row in _rows_of(benchmark, runs, [*lines, *refused], in_bundles, query.margin)
-        ]
+        known = sum(filter(None, in_bundles.get((leader, benchmark), {}).values())) or None
+        for row in _rows_of(benchmark, runs, leader, [*lines, *refused], query.margin):
+            row |= {"bundle_samples": known, "same_samples": samples[leader] == samples[row["rival"]]}
+            if _is_worse(row):
+                row["rival_gap"] = _describe_gap(store, row["rival"], coverage[row["rival"], benchmark])
+            rows.append(row)
         all_refused += [pair for pair in refused if pair.benchmark == benchmark]
     if all_refused and all(row["verdict"] == NOT_COMPARED for row in rows):
         raise refusal(all_refused)
     return as_table(COLUMNS, rows)
 
 
+def _is_in(run: str, benchmark: str, pairs: Sequence[ComparisonRow] | Sequence[RefusedPair]) -> bool:
+    return any(pair.benchmark == benchmark and run in (pair.run_a, pair.run_b) for pair in pairs)
+
+
+def _describe_gap(store: Store, run: str, coverage: str | None) -> str | None:
+    """Describe the answers that a run lacks, and the remedy, or return None."""
+    lacks = f"has {coverage.removesuffix(' answers')} answers; ask it the others" if coverage else None
+    return unfinished_part(store, run) or lacks
+
+
 def _rows_of(
-    benchmark: str,
-    runs: Sequence[str],
-    pairs: Sequence[ComparisonRow | RefusedPair],
-    in_bundles: Mapping[tuple[str, str, str], int],
-    margin: float,
+    benchmark: str, runs: Sequence[str], leader: str, pairs: Sequence[ComparisonRow | RefusedPair], margin: float
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each rival of the leader, in the order of the leaderboard."""
-    leader, *rivals = runs
     found = {
         frozenset((pair.run_a, pair.run_b)): pair
         for pair in pairs
         if pair.benchmark == benchmark and (isinstance(pair, RefusedPair) or pair.first.level == "benchmark")
     }
-    for rank, rival in enumerate(rivals, start=2):
+    for rank, rival in enumerate(runs, start=1 - runs.index(leader)):
         row = {"benchmark": benchmark, "leader": leader, "rival": rival, "rank": rank}
         pair = found.get(frozenset((leader, rival)))
         if isinstance(pair, RefusedPair):
             yield row | {"verdict": NOT_COMPARED, "caution": pair.reason}
         elif pair:
-            known = [count for (run, name, _), count in in_bundles.items() if (run, name) == (leader, benchmark)]
-            yield row | {"bundle_samples": sum(known) or None, **_numbers(pair, leader, margin)}
+            yield row | _numbers(pair, leader, margin)
 
 
 def _numbers(pair: ComparisonRow, leader: str, margin: float) -> dict[str, Any]:
     """Numbers of a comparison as a lead of the leader, which may be either of the two runs."""
     estimate, interval = pair.difference, pair.difference.interval
-    text, low, high = verdict(pair, margin), interval.low, interval.high
-    score, rival_score, sign = pair.second.score, pair.first.score, 1
+    low, high, sign = interval.low, interval.high, 1
+    score, rival_score = pair.second.score, pair.first.score
     if pair.run_a == leader:
         score, rival_score, sign = rival_score, score, -1
         low, high = (None if end is None else -end for end in (high, low))
-        first, *rest = text.split(",", 1)
-        text = ",".join([_TURNED.get(first, first), *rest])
+    text = verdict(pair, margin, sign)
     lead = round(sign * interval.value, 15) + 0.0  # never -0.0
     noun = cluster_noun(pair) if pair.first.estimate.clustered else "sample"
     further = further_samples(pair, margin) if text.startswith("undecided") else None
@@ -124,7 +141,7 @@ def _numbers(pair: ComparisonRow, leader: str, margin: float) -> dict[str, Any]:
         "spread": None if interval.se is None else interval.se * math.sqrt(interval.clusters),
         "detectable": estimate.detectable, "verdict": text,
         "further_clusters": further and further.clusters, "further_samples": further and further.samples,
-        "caution": pair.caution or None,
+        "caution": pair.caution or None, "equal_within": equality_bound(pair),
     }  # fmt: skip
 
 
@@ -144,17 +161,21 @@ Paragraph = Sequence[str | RunName]
 def paragraphs(rows: Sequence[Row]) -> Iterator[Paragraph]:
     """Yield a paragraph for each benchmark, and one for all if there are several."""
     benchmarks: dict[str, list[Row]] = {}
-    refused: dict[str, Row] = {}
+    refused: dict[str, list[Row]] = {}
     for row in rows:
         if row["verdict"] == NOT_COMPARED:
-            refused.setdefault(row["benchmark"], row)
+            refused.setdefault(row["benchmark"], []).append(row)
         elif None not in (row["lead"], row["score"]):  # which are no numbers if a foreign tool wrote the scores
             benchmarks.setdefault(row["benchmark"], []).append(row)
     if len(benchmarks) > 1:
         yield _over_all(benchmarks)
     for benchmark, group in benchmarks.items():
-        yield [*_leader_sentence(benchmark, group), *_how_sure(group), *_why_not_surer(group), *_what_next(group)]
-    for benchmark, row in refused.items():
+        left_out = [row for row in refused.get(benchmark, ()) if row["rank"] < 1]
+        yield [
+            *_leader_sentence(benchmark, group), *_exclusions(left_out), *_how_sure(group), *_why_not_surer(group),
+            *_what_next(group),
+        ]  # fmt: skip
+    for benchmark, (row, *_) in refused.items():
         if benchmark not in benchmarks:
             yield [
                 f"{benchmark}: ", _name(row, "leader"), " comes first, but is not compared with ", _name(row, "rival"),
@@ -168,6 +189,10 @@ def _name(row: Row, side: str) -> RunName:
 
 def _is_better(row: Row) -> bool:
     return str(row["verdict"]).startswith("better")
+
+
+def _is_worse(row: Row) -> bool:
+    return str(row["verdict"]).startswith("worse")
 
 
 def _over_all(benchmarks: Mapping[str, Sequence[Row]]) -> Paragraph:
@@ -189,25 +214,45 @@ def _leader_sentence(benchmark: str, rows: Sequence[Row]) -> Paragraph:
     return [f"{benchmark}: ", _name(first, "leader"), f"{score}{on_these}", _name(first, "rival"), " answered."]
 
 
+def _exclusions(rows: Sequence[Row]) -> Iterator[str | RunName]:
+    """Name the runs above the leader that are not compared with any run."""
+    for row in rows[:_MOST_NAMED]:
+        yield " "
+        yield _name(row, "rival")
+        yield f"{_HIGHER}, is left out: {row['caution']}."
+    if len(rows) > _MOST_NAMED:
+        yield f" {len(rows) - _MOST_NAMED:,} more are left out."
+
+
 def _how_sure(rows: Sequence[Row]) -> Iterator[str | RunName]:
-    better = [row for row in rows if _is_better(row)]
-    unsure = [row for row in rows if not _is_better(row)]
-    for group, begin, end in ((better, " Better than ", ""), (unsure, " Not surely better than ", "")):
+    for begin in (_BUT, _BETTER, _EQUAL, _UNSURE):
+        group = [(_name(row, "rival"), words) for row in rows for start, words in [_standing(row)] if start == begin]
+        for at, (name, words) in enumerate(group[:_MOST_NAMED]):
+            yield ", " if at else begin
+            yield name
+            yield words
         if group:
-            yield begin
-            for at, row in enumerate(group[:_MOST_NAMED]):
-                points, _, no_interval = cell_text(row, LEAD).partition(" (")
-                word = "" if row in better else str(row["verdict"]).partition(":")[0]
-                yield ", " if at else ""
-                yield _name(row, "rival")
-                yield f" (by {', '.join(filter(None, (f'{points} points', no_interval.removesuffix(')'), word)))})"
-            yield f" and {len(group) - _MOST_NAMED:,} more{end}." if len(group) > _MOST_NAMED else f"{end}."
+            yield f" and {len(group) - _MOST_NAMED:,} more." if len(group) > _MOST_NAMED else "."
+
+
+def _standing(row: Row) -> tuple[str, str]:
+    """Beginning of the sentence on a rival, and the words after the rival's name."""
+    points, _, no_interval = cell_text(row, LEAD).partition(" (")
+    if _is_worse(row):
+        where = format_count(row["n"], _sample_noun(row))
+        why = "because it is incomplete" if row["rival_gap"] else "by all its answers"
+        return _BUT, f" is better on the {where} that both answered (lead {points} points), and comes later {why}"
+    if row["equal_within"] is not None and not _is_better(row):
+        return _EQUAL, f" (so at most {format_upper_bound(row['equal_within'])} points apart)"
+    word = "" if _is_better(row) else str(row["verdict"]).partition(":")[0]
+    words = f" (by {', '.join(filter(None, (f'{points} points', no_interval.removesuffix(')'), word)))})"
+    return _BETTER if _is_better(row) else _UNSURE, words
 
 
 def _closest(rows: Sequence[Row]) -> Row | None:
-    """The undecided rival that takes the most to decide."""
+    """The undecided rival that takes the most to decide, of those whose number of further questions is known if any."""
     undecided = [row for row in rows if str(row["verdict"]).startswith("undecided")]
-    return max(undecided, key=lambda row: row["further_clusters"] or math.inf, default=None)
+    return max(undecided, key=lambda row: (row["further_clusters"] or 0, bool(row["spread"])), default=None)
 
 
 def _sample_noun(row: Row) -> str:
@@ -231,30 +276,43 @@ def _why_not_surer(rows: Sequence[Row]) -> Iterator[str | RunName]:
 
 
 def _what_next(rows: Sequence[Row]) -> Iterator[str | RunName]:
+    begin = " Next: "
+    for incomplete in rows:
+        if incomplete["rival_gap"]:
+            yield begin
+            yield _name(incomplete, "rival")
+            yield f" {incomplete['rival_gap']}."
+            begin = " Then: "
     row = _closest(rows)
-    if row and row["further_clusters"]:
-        yield f" Next: {str(row['verdict']).removeprefix('undecided: needs ')} would decide it against "
+    reason = str(row["verdict"]).removeprefix("undecided: ") if row else ""
+    if row and reason.startswith("needs "):
+        needed, unless_changed, condition = reason.removeprefix("needs ").partition(" if ")
+        needed, _, near = needed.partition("; ")
+        yield f"{begin}{needed} would decide it against " if unless_changed else f"{begin}{needed} are needed against "
         yield _name(row, "rival")
-        yield "."
+        yield f"{unless_changed}{condition or f'; {near}'}."
         if row["bundle_samples"] and row["bundle_samples"] > row["n"]:
             yield f" The bundle has {format_count(row['bundle_samples'], _sample_noun(row))}."
     elif row:
-        yield f" Next: {str(row['verdict']).removeprefix('undecided: ')}, so no number of questions can be planned; "
+        yield f"{begin}{reason}, so no number of questions can be planned; "
         yield f"ask about other {row.get('cluster_by') or 'document'}s."
     elif rows and all(map(_is_better, rows)):
         yield " No further question is needed."
 
 
 def has_near_rival(row: Row) -> bool:
-    """Whether a row contains numbers of a rival near the leader. Tables for readers show only these rows."""
-    return str(row["verdict"]) != NOT_COMPARED and int(row["rank"]) <= _MOST_RIVALS + 1
+    """Whether a row contains numbers of a rival that is near the leader, or better than it on the common samples.
+
+    Tables for readers show only these rows.
+    """
+    return _is_worse(row) or (str(row["verdict"]) != NOT_COMPARED and int(row["rank"]) <= _MOST_RIVALS + 1)
 
 
 def _omission_notes(rows: Sequence[Row]) -> list[str]:
     refused = [row for row in rows if row["verdict"] == NOT_COMPARED]
     notes = [
-        f"Not compared: {_name(row, 'leader')} and {_name(row, 'rival')}, {row['benchmark']}: {row['caution']}. "
-        "--allow-different-settings shows them."
+        f"Not compared: {_name(row, 'leader')} and {_name(row, 'rival')}{_HIGHER if row['rank'] < 1 else ''}, "
+        f"{row['benchmark']}: {row['caution']}. --allow-different-settings shows them."
         for row in refused
     ]
     more = len(rows) - len(refused)

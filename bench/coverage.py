@@ -137,7 +137,9 @@ AVERAGES: dict[str, list[tuple[str, str, int]]] = {
         ("skewed", "F1, mostly 0"), ("half right", "right"), ("a tenth right", "0.3"),
     )
     for few, many in ((2, 2), (2, 30), (3, 3), (5, 10), (30, 30))
-} | {f"seven tasks of F1 on {count} documents": [("F1", "five", count)] * 7 for count in (2, 5, 15)}  # fmt: skip
+} | {f"seven tasks of F1 on {count} documents": [("F1", "five", count)] * 7 for count in (2, 5, 15)} | {
+    f"six tasks of 97 of 100 right on {count} documents": [("97 of 100 right", "one", count)] * 6 for count in (2, 3, 6)
+}  # fmt: skip
 
 
 def average_settings() -> Iterator[Setting]:

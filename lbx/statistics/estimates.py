@@ -16,8 +16,9 @@ several questions.
 With fewer than thirty clusters (or degrees of freedom + 1), or fewer than thirty clusters above 0, or fewer than thirty
 below 1, a score's distribution is too skewed for t. The interval is then computed on the logit scale, wider by |1 - 2
 score| / df. It contains Clopper and Pearson's at the effective number of samples (Korn and Graubard, same journal 24,
-1998) if not all clusters are above 0 and below 1. bench/coverage.py measures how often all of them contain the true
-value.
+1998) if not all clusters are above 0 and below 1. With an assumed variance of a stratum whose clusters are all 0 or all
+1, it ends where Clopper and Pearson's at the effective number of clusters does: scores in 0..1 vary no more than right
+and wrong. bench/coverage.py measures how often all of them contain the true value.
 
 Tails and quantiles of Student's t and the binomial distribution are accurate to at least nine digits up to
 100,000 degrees of freedom. SciPy also computes them, but takes seconds to import and would add 100 MB to a container.
@@ -453,6 +454,7 @@ def interval_of(
     bounded = nonnegative and largest <= 1 + 1e-12
     variance, df = design.variance(values, means)
     has_spread = variance > (1e-12 * max(abs(value), 1e-3)) ** 2
+    unseen: Floats | None = None
     if has_spread and len(design.sizes) > 1:
         unseen = _unseen_variances(design, values, means, are_scores=bounded or bool((design.weights < 0).any()))
         if unseen is None:
@@ -474,6 +476,9 @@ def interval_of(
             method = "exact"
         else:
             low, high = _logit_interval(design, values, (value, se, df), level)
+            if unseen is not None and unseen.any():  # assumed, so that no more than that of right and wrong is due
+                least, most = binomial_interval(value, design.effective_clusters, level)
+                low, high = max(low, least), min(high, most)
             method = "logit"
     else:
         half = t_quantile(0.5 + level / 2, df) * se

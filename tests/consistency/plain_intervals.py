@@ -52,6 +52,7 @@ def sureness(parts: Sequence[Part]) -> dict[str, Any]:
         own[at] += (factor * (totals[at, cluster] - shares[at, cluster] * values[stratum == at].mean())) ** 2
     variance, df = _error(forms, values, np.zeros(len(parts)), stratum, own)
     has_spread = variance > (1e-12 * max(abs(value), 1e-3)) ** 2
+    unseen: list[float | None] = []
     if has_spread and len(parts) > 1:
         unseen = [_unseen(part) for part in parts]
         if None in unseen:
@@ -73,9 +74,10 @@ def sureness(parts: Sequence[Part]) -> dict[str, Any]:
     above = len({cluster for _, _, cluster, v in rows if v > 1e-6})
     below = len({cluster for _, _, cluster, v in rows if v < 1 - 1e-6})
     bounded = values.min() >= 0 and value <= 1 + 1e-12
+    weights = [sum(parts[at].weight / sizes[at] for at, _, of, _ in rows if of == cluster) for cluster in clusters]
+    effective = sum(weights) ** 2 / sum(weight**2 for weight in weights)
     if se == 0 and bounded and (values.max() <= 1e-6 or values.min() >= 1 - 1e-6):
-        weights = [sum(parts[at].weight / sizes[at] for at, _, of, _ in rows if of == cluster) for cluster in clusters]
-        low, high = _binomial(round(value), sum(weights) ** 2 / sum(weight**2 for weight in weights))
+        low, high = _binomial(round(value), effective)
         return found | {"low": low, "high": high, "method": "exact"}
     if se == 0:
         return found | {"method": "all alike"}
@@ -84,7 +86,11 @@ def sureness(parts: Sequence[Part]) -> dict[str, Any]:
         if len(parts) == 1 and len(clusters) == len(rows) and set(values.tolist()) <= {0.0, 1.0}:
             low, high = _binomial(value, len(samples))
             return found | {"low": low, "high": high, "method": "exact"}
-        return found | _logit(value, se, df, min(above, below), len(clusters), len(samples))
+        ends = _logit(value, se, df, min(above, below), len(clusters), len(samples))
+        if any(unseen):
+            low, high = _binomial(value, effective)
+            ends |= {"low": max(low, ends["low"]), "high": min(high, ends["high"])}
+        return found | ends
     half = float(stats.t.ppf(0.975, df)) * se
     low, high = value - half, value + half
     if bounded:

@@ -229,6 +229,14 @@ def test_a_part_that_is_all_right_is_not_certain() -> None:
     assert found.df is not None and half.df is not None and found.df < half.df
 
 
+def test_a_part_less_than_all_right_leaves_what_all_right_has() -> None:
+    """Of six tasks one is not all right: the assumed spread of the others once made the interval 0 to 100."""
+    parts = [estimate([1.0] * 6, task=f"right {at}") for at in range(5)]
+    found = interval(Estimate.average([*parts, estimate([1.0] * 8 + [0.5], task="nearly")]))
+    least, most = binomial_interval(found.value, 1 / (5 * 6 / 36**2 + 9 / 54**2))
+    assert (found.low, found.high) == (pytest.approx(least), pytest.approx(most)) and least > 0.8
+
+
 def test_where_there_is_no_interval_it_says_why() -> None:
     one = interval(estimate([0.2, 0.4], "aa"))
     assert (one.method, one.low, one.high, one.se, one.df) == ("one cluster", None, None, None, None)

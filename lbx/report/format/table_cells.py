@@ -103,7 +103,7 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
 
 
 def byte_notes(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Explain the unit of shown tokens of runs without a tokenizer, and what a length has of them and of others."""
+    """Explain the unit of shown tokens of runs without a tokenizer, and name benchmarks with both units."""
     in_columns = any("token" in column.name or "longest_prompt" in column.name for column in columns)
     by_tokens = [row for row in rows if row.get("length_unit") == PROMPT_TOKENS]
     if not any(row.get("backend") == SCRIPTED for row in (rows if in_columns else by_tokens)):

@@ -579,7 +579,8 @@ _END_OF_CLAIM = "┃"
 
 def _sheets(table: Table, further_notes: Sequence[str], in_text: bool) -> list[Sheet]:
     """Make a sheet for each strip. In text the cells are shaded, and without intervals."""
-    made, rows = [], table.dicts()
+    made = []
+    rows = table.dicts()
     for strip in strips(rows):
         ends = [Column("works_to", "works to")]
         if strip.has_certainty:

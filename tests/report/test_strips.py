@@ -94,6 +94,29 @@ def test_a_length_without_some_of_the_tasks_is_not_shown(tmp_path: Path) -> None
     shown = rows_of(make(tmp_path / "r.duckdb", rows))
     assert [row["length_up_to"] for row in shown] == [4096, 8192]
     assert {row["works_to"] for row in shown} == {"≥ 8k"}
+    assert {row["left_out"] for row in shown} == {"25 answers at 16k and 32k"}
+    (sheet,) = sheets_of(tmp_path / "r.duckdb", in_text=True)
+    note = (
+        "longbench, prompt tokens: not shown, because not every task has enough samples at every length: 25 answers at "
+        "16k and 32k. length_curve has every length of each task."
+    )
+    assert note in sheet.notes
+    section = page_of(tmp_path / "r.duckdb").partition('<section id="effective_context"')[2].partition("<details>")[0]
+    assert note in section, "without a click"
+
+
+def test_omissions_name_the_runs_that_have_them(tmp_path: Path) -> None:
+    rows: list[Answer] = [
+        *answers("qasper", {3000: KEPT, 6000: KEPT}, run="whole"),
+        *answers("musique", {3000: KEPT, 6000: KEPT}, run="whole"),
+    ]
+    for at in range(4):
+        rows += answers("qasper", {3000: KEPT, 6000: KEPT, 20_000: [0.5] * (at + 1)}, run=f"run {at}")
+        rows += answers("musique", {3000: KEPT, 6000: KEPT}, run=f"run {at}")
+    (sheet,) = sheets_of(make(tmp_path / "r.duckdb", rows), in_text=True)
+    (note,) = (note for note in sheet.notes if "not shown" in note)
+    assert "length: 1 answer at 32k (model run 0); 2 answers at 32k (model run 1); " in note
+    assert note.endswith("(model run 2); 1 more (see the CSV). length_curve has every length of each task.")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +149,7 @@ def test_a_strip_in_text_is_shaded_and_ends_where_the_run_does(mixed: Path) -> N
     ]
     shown = [line.text for line in lines(sheet, 80)]
     assert max(map(len, shown)) <= 80
-    assert "f: fewer than 10 answers to a task; c: more than 5% of the prompts cut" in " ".join(shown)
+    assert "f: fewer than 10 answers to at least one task; c: more than 5% of the prompts cut" in " ".join(shown)
     plain = "\n".join(line.text for line in lines(sheet, 80, ascii_only=True))
     assert plain.isascii() and re.search(r"82 +82\| +32 +f  50 +8k", plain)
 

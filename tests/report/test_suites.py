@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
 from lbx.benchmarks.ruler.aggregates import metrics_of as ruler_metrics
 from lbx.benchmarks.ruler.tasks import LENGTHS
 from lbx.benchmarks.ruler.tasks import TASKS as RULER
+from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import BYTES_NOTE
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.suites import area
@@ -77,6 +81,62 @@ def test_the_average_is_that_of_the_authors_over_the_tasks_with_all_lengths(tmp_
     assert rows[8192]["score"] == pytest.approx(0.6) and rows[16384]["score"] == pytest.approx(0.4)
     assert {row["left_out"] for row in rows.values()} == {"triviaqa"}
     assert rows[8192]["official"] is None  # of 2 of 21 tasks
+
+
+def needles(*, run: str = "a", **how: Any) -> list[Answer]:
+    """Needles in English at 128 to 1,024 tokens, which fail at 512, and in Chinese, which takes fewer, at 64 to 512."""
+    counts = {"single_en": {100: 3, 200: 3, 500: 12, 1000: 6}, "single_zh": {60: 6, 100: 6, 200: 6, 500: 6}}
+    return [
+        answer
+        for task, lengths in counts.items()
+        for answer in answers(
+            task,
+            {length: [float(length < 500 or task != "single_en")] * count for length, count in lengths.items()},
+            benchmark="needle",
+            metric="recall",
+            meta={"depth": 0.5},
+            run=run,
+            **how,
+        )
+    ]
+
+
+def sheet_of(path: Path) -> Sheet:
+    with Store(path, read_only=True) as store:
+        (sheet,) = REPORTS["suites"].sheets(read_report(store, "suites", ReportQuery()), in_text=True)
+    return sheet
+
+
+def test_lengths_that_some_tasks_lack_are_counted_and_named(tmp_path: Path) -> None:
+    path = make(tmp_path / "r.duckdb", needles())
+    rows = {row["length_up_to"]: row for row in lines_of(path)}
+    assert [*rows] == [128, 256, 512]
+    assert {row["left_out"] for row in rows.values()} == {"12 answers at 64 and 1k"}
+    reason = "not every task has enough samples at every length"
+    note = f"needle, prompt tokens: not shown, because {reason}: 12 answers at 64 and 1k."
+    assert any(line.startswith(note) for line in sheet_of(path).notes)
+
+
+def test_two_means_of_the_same_answers_are_told_apart(tmp_path: Path) -> None:
+    """The benchmark averages questions, and a comparison of lengths the tasks."""
+    path = make(tmp_path / "r.duckdb", needles())
+    with Store(path, read_only=True) as store:
+        table = read_report(store, "effective_context", ReportQuery())
+    own, by_task = ({row["length_up_to"]: row["score"] for row in rows} for rows in (lines_of(path), table.dicts()))
+    assert (own[512], by_task[512]) == (pytest.approx(6 / 18), pytest.approx(1 / 2))
+    assert "needle: mean of questions; effective_context has the mean of the tasks." in sheet_of(path).notes
+    assert any("A score is the mean of the tasks, each with equal weight." in note
+               for sheet in REPORTS["effective_context"].sheets(table) for note in sheet.notes)  # fmt: skip
+
+
+def test_bytes_and_tokens_in_one_column_are_told_apart(tmp_path: Path) -> None:
+    path = make(tmp_path / "r.duckdb", [*needles(), *needles(run="b")])
+    assert BYTES_NOTE in sheet_of(path).notes
+    mixed = "needle: at one length a table of answers has other questions than a model."
+    assert mixed not in sheet_of(path).notes
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE runs SET backend = 'llamacpp' WHERE run_id = 'b'")
+    assert {BYTES_NOTE, mixed} <= {*sheet_of(path).notes}
 
 
 def test_tasks_that_begin_at_other_lengths_are_averaged_as_the_authors_do(tmp_path: Path) -> None:

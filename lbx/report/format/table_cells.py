@@ -66,7 +66,7 @@ def sheet(view: Report, table: Table, reasons: Sequence[str] = ()) -> Sheet:
     columns, rows = cells(view, table)
     missing_intervals = missing_interval_notes(table, [*view.columns, *(view.pivot or ())[1:]])
     notes = [*interval_notes(table), *missing_intervals, *(view.notes(table) if view.notes else ()), *unknown]
-    notes += [*byte_notes(view.columns, table), *_zero_notes(view, table)]
+    notes += [*byte_notes(view.columns, table.dicts()), *_zero_notes(view, table)]
     if any(c.never_zero for c in view.columns) and not any(c.never_zero for c in columns):
         return Sheet(view.title, view.columns, [], notes)
     return Sheet(view.title, columns, rows, notes)
@@ -102,13 +102,17 @@ def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
     return notes
 
 
-def byte_notes(columns: Sequence[Column], table: Table) -> list[str]:
-    """Explain the unit of shown tokens of runs without a tokenizer."""
-    scripted = [row for row in table.dicts() if row.get("backend") == SCRIPTED]
+def byte_notes(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Explain the unit of shown tokens of runs without a tokenizer, and name benchmarks with both units."""
     in_columns = any("token" in column.name or "longest_prompt" in column.name for column in columns)
-    if any(in_columns or row.get("length_unit") == PROMPT_TOKENS for row in scripted):
-        return [BYTES_NOTE]
-    return []
+    by_tokens = [row for row in rows if row.get("length_unit") == PROMPT_TOKENS]
+    if not any(row.get("backend") == SCRIPTED for row in (rows if in_columns else by_tokens)):
+        return []
+    in_bytes = dict.fromkeys(row["benchmark"] for row in by_tokens if row["backend"] == SCRIPTED)
+    in_tokens = {row["benchmark"] for row in by_tokens if row["backend"] not in (SCRIPTED, None)}
+    mixed = ", ".join(name for name in in_bytes if name in in_tokens)
+    more = f"{mixed}: at one length a table of answers has other questions than a model."
+    return [BYTES_NOTE, *([more] if mixed else [])]
 
 
 def _zero_notes(view: Report, table: Table) -> list[str]:

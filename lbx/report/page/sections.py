@@ -39,7 +39,14 @@ from lbx.report.page.source import PageSource
 from lbx.report.report import Report
 from lbx.report.reports import NAMES, REPORTS, load_report
 from lbx.report.rows.board import BOARDS, board_mark
-from lbx.report.rows.effective_context import STRIP_SCORE, Strip, StripRow, notes_on_strips, strips
+from lbx.report.rows.effective_context import (
+    STRIP_SCORE,
+    Strip,
+    StripRow,
+    notes_on_omissions,
+    notes_on_strips,
+    strips,
+)
 from lbx.report.rows.leaderboard import PLACE, place_notes
 from lbx.report.rows.paper import PAPER, average_numbers, doubts, has_paper, read_paper
 from lbx.results import Table
@@ -295,8 +302,11 @@ def _strips(source: PageSource, name: str) -> Section:
     signs = {"few": "Hatched", "cut": "Hatched", "end": "thick line"}
     notes = [*notes_on_strips(rows, signs=signs), *(note for strip in strips(rows) for note in strip.notes())]
     first, *others = notes
+    omissions = map(quiet, notes_on_omissions(rows))
     more = [tag("details", tag("summary", "Rules and tasks"), *map(quiet, others))] if others else []
-    return Section(name, _title(name), [Html(f'<div class="charts">{"".join(tables)}</div>'), quiet(first), *more])
+    return Section(
+        name, _title(name), [Html(f'<div class="charts">{"".join(tables)}</div>'), quiet(first), *omissions, *more]
+    )
 
 
 def strip_table(source: PageSource, strip: Strip, title: str = "") -> Html:

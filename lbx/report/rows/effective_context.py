@@ -4,9 +4,10 @@ It is a strip for each benchmark: a row per run, a column per length, and the le
 
 Lengths are power-of-two bins of prompt tokens before truncation, counted by the model's tokenizer, or of the document's
 length in the benchmark's unit if token counts are unknown. Tasks differ in length, so bins are never pooled over tasks.
-The report compares only tasks with samples in every compared bin, weighted equally. Other lengths are shown if these
-tasks have any samples there. If no lengths have enough samples to be compared, the report shows the tasks with samples
-at the most lengths, and claims nothing.
+The report compares only tasks with samples in every compared bin, weighted equally: in the average of a benchmark that
+averages questions, a length could win or lose by its share of easy tasks. Other lengths are shown if all these tasks
+have samples there, and counted in ``left_out`` if not. If no lengths have enough samples to be compared, the report
+shows the tasks with samples at the most lengths, and claims nothing.
 
 A length is not claimed if prompts were truncated, or may have been, because the model did not read that much. It is not
 claimed either if the score may be due to guessing, because 85% of a score near zero is easily kept. The column ``why``
@@ -35,7 +36,7 @@ from lbx.report.draw.figures import Figure, FigureSource, point_of_row
 from lbx.report.format.digits import short_length
 from lbx.report.format.labels import Row, number_label
 from lbx.report.format.sheets import Sheet
-from lbx.report.format.table_cells import BYTES_NOTE, SCRIPTED, cell_text, interval_notes, shade
+from lbx.report.format.table_cells import byte_notes, cell_text, interval_notes, shade
 from lbx.report.query import PUBLISHED, ReportQuery
 from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, PagePlace, Report
@@ -66,6 +67,7 @@ MOST_CUT = 0.05
 FLOOR = 0.1
 """Score that uninformative answers may reach, used unless guessing scores more (``Benchmark.chance``)."""
 _END, _FEW_CLUSTERS = 1e-6, 10
+_MOST_OMISSIONS = 3
 _UNKNOWN_CUT = "it is unknown whether prompts were cut"
 COLUMNS = (
     *RUN_COLUMNS, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score",
@@ -181,7 +183,7 @@ class LengthGrid(NamedTuple):
 
     Attributes:
         tasks: Names of the tasks, without their lengths.
-        left_out: Names of the other tasks.
+        left_out: Names of the other tasks, and the number of answers at lengths that are not shown.
         lengths: Lengths with enough samples to be compared.
         fewest: Smallest number of samples of a task at each length.
         rows: {length: {task: answers}}.
@@ -211,10 +213,17 @@ def length_grids(benchmark: str, tasks: RowsByTask) -> Iterator[LengthGrid]:
         lengths, names = choose_lengths(counts)
         names = names or choose_lengths(counts, 1, 1)[1]
         common = sorted(set.intersection(*({*counts[name]} for name in names))) if names else []
+        hidden = sorted({up_to for bins in counts.values() for up_to in bins}.difference(common)) if names else []
+        left_out = [task for task in binned if task not in names]
+        if hidden:
+            n_hidden = sum(bins.get(up_to, 0) for bins in counts.values() for up_to in hidden)
+            *most, last = map(short_length, hidden)
+            at_lengths = f"{', '.join(most)} and {last}" if most else last
+            left_out.append(f"{n_hidden:,} {'answer' if n_hidden == 1 else 'answers'} at {at_lengths}")
         yield LengthGrid(
             unit,
             names,
-            [task for task in binned if task not in names],
+            left_out,
             lengths,
             {up_to: min(counts[name][up_to] for name in names) for up_to in common},
             {up_to: {by_name[name]: binned[name][up_to] for name in names} for up_to in common},
@@ -527,14 +536,13 @@ class Strip:
 
     def notes(self) -> list[str]:
         """Write sentences on the tasks that the scores average."""
-        names: dict[tuple[str, str | None], list[str]] = {}
+        names: dict[str, list[str]] = {}
         for row in self.rows:
             if row.line["tasks"]:
-                names.setdefault((row.line["task_names"], row.line["left_out"]), []).append(row.name)
+                names.setdefault(row.line["task_names"], []).append(row.name)
         return [
-            f"{self.title}{'' if len(names) == 1 else f', {_few_names(runs)}'}: {tasks}"
-            f"{f'; left out, with too few samples at some length: {left_out}' if left_out else ''}."
-            for (tasks, left_out), runs in names.items()
+            f"{self.title}{'' if len(names) == 1 else f', {_few_names(runs)}'}: {tasks}."
+            for tasks, runs in names.items()
         ]
 
 
@@ -572,7 +580,8 @@ _END_OF_CLAIM = "┃"
 def _sheets(table: Table, further_notes: Sequence[str], in_text: bool) -> list[Sheet]:
     """Make a sheet for each strip. In text the cells are shaded, and without intervals."""
     made = []
-    for strip in strips(table.dicts()):
+    rows = table.dicts()
+    for strip in strips(rows):
         ends = [Column("works_to", "works to")]
         if strip.has_certainty:
             ends += [Column("kept_to", "retained to (95%)", rank=1), Column("lost_from", "lost from (95%)", rank=2)]
@@ -594,7 +603,7 @@ def _sheets(table: Table, further_notes: Sequence[str], in_text: bool) -> list[S
         body.append(["answers", *counts, *("" for _ in ends)])
         title = f"Effective context: {strip.benchmark} (percent, by {strip.unit})"
         made.append(Sheet(title, [Column("model", "model"), *across, *ends], body, strip.notes()))
-    notes = [*notes_on_strips(table.dicts(), in_text=in_text), *further_notes]
+    notes = [*notes_on_omissions(rows), *notes_on_strips(rows, in_text=in_text), *further_notes]
     if not in_text:
         notes = [*interval_notes(table), *notes]
     if not made:
@@ -621,7 +630,7 @@ def doubt_legend(rows: Sequence[Row], *, in_text: bool = False, signs: Mapping[s
     """Explain the signs of doubtful scores, and of the end of the claim, in strips. Args: see ``notes_on_strips``."""
     signs = signs or ({"few": "f", "cut": "c", "end": _END_OF_CLAIM} if in_text else {"few": "(few)", "cut": "(cut)"})
     meanings = {
-        "few": f"fewer than {FEWEST_OF_TASK} answers to a task",
+        "few": f"fewer than {FEWEST_OF_TASK} answers to at least one task",
         "cut": f"more than {100 * MOST_CUT:g}% of the prompts cut",
         "end": "end of the lengths that the run works to",
     }
@@ -631,6 +640,27 @@ def doubt_legend(rows: Sequence[Row], *, in_text: bool = False, signs: Mapping[s
         if name in present:
             by_sign.setdefault(sign, []).append(meanings[name])
     return "; ".join(f"{sign}: {' or '.join(words)}" for sign, words in by_sign.items())
+
+
+def notes_on_omissions(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield a sentence on the tasks and lengths of each benchmark that are not shown."""
+    runs: dict[str, dict[str | None, dict[str, None]]] = {}
+    for row in rows:
+        if row["length_up_to"] and row["tasks"]:
+            sets = runs.setdefault(f"{row['benchmark']}, {row['length_unit']}", {})
+            sets.setdefault(row["left_out"], {})[str(row.get("label") or row["model"])] = None
+    for title, sets in runs.items():
+        parts = [
+            f"{left_out}{f' ({_few_names([*names])})' if len(sets) > 1 else ''}"
+            for left_out, names in sets.items()
+            if left_out
+        ]
+        if parts:
+            more = f"; {len(parts) - _MOST_OMISSIONS:,} more (see the CSV)" if len(parts) > _MOST_OMISSIONS else ""
+            yield (
+                f"{title}: not shown, because not every task has enough samples at every length: "
+                f"{'; '.join(parts[:_MOST_OMISSIONS])}{more}. length_curve has every length of each task."
+            )
 
 
 def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mapping[str, str] | None = None) -> list[str]:
@@ -644,7 +674,7 @@ def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mappin
     notes = [
         f"Works to: the longest length such that it and all shorter lengths score {rule}. Retained and lost depend on "
         f"each length's 95% interval. Lengths with at least {FEWEST} samples are compared, on tasks with at least "
-        f"{FEWEST_OF_TASK} samples at each of these lengths."
+        f"{FEWEST_OF_TASK} samples at each of these lengths. A score is the mean of the tasks, each with equal weight."
         for rule in rules
     ]
     if legend := doubt_legend(rows, in_text=in_text, signs=signs):
@@ -658,8 +688,7 @@ def notes_on_strips(rows: Sequence[Row], *, in_text: bool = False, signs: Mappin
         notes.append("--format markdown and csv have the intervals.")
     if any(row["run_id"] is None for row in rows):
         notes.append("* published elsewhere, without an interval")
-    if any(row.get("backend") == SCRIPTED and row["length_unit"] == PROMPT_TOKENS for row in rows):
-        notes.append(BYTES_NOTE)
+    notes += byte_notes((), rows)
     shown = {(strip.benchmark, strip.unit) for strip in strips(rows)}
     left_out = dict.fromkeys(f"{row['benchmark']} ({row['length_unit']})" for row in rows
                              if (row["benchmark"], row["length_unit"]) not in shown)  # fmt: skip

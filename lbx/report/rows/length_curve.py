@@ -78,7 +78,7 @@ def _sheets(table: Table, in_text: bool) -> list[Sheet]:
         ]
         made.append(Sheet(f"Score by length: {benchmark} (percent, by {unit})", columns, body))
     notes = [f"f: fewer than {FEWEST_ANSWERS} answers. --format markdown and csv have the intervals."]
-    return [*made[:-1], replace(made[-1], notes=[*notes, *byte_notes((), table)])] if made else []
+    return [*made[:-1], replace(made[-1], notes=[*notes, *byte_notes((), table.dicts())])] if made else []
 
 
 def _cell(row: Row | None) -> str:

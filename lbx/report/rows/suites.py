@@ -1,9 +1,10 @@
 """The report ``suites``: every benchmark in one table, by length, and the area under each curve of scores by length.
 
 The score of a benchmark at a length is the average that its authors use, over the answers of that length. As in the
-report ``effective_context``, it covers only tasks with samples at every compared length, so that lengths differ in the
-length only. The area is the mean score from 8k to the longest length over the logarithm of the length (trapezoids), on
-the lengths common to all runs of the benchmark.
+report ``effective_context``, it covers only tasks with samples at every compared length. That report weights these
+tasks equally, so that its lengths differ in the length only, and an average of questions or categories is another
+number. The area is the mean score from 8k to the longest length over the logarithm of the length (trapezoids), on the
+lengths common to all runs of the benchmark.
 """
 
 from __future__ import annotations
@@ -20,11 +21,18 @@ from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.report.format.digits import short_length
 from lbx.report.format.labels import Row
 from lbx.report.format.sheets import Sheet
-from lbx.report.format.table_cells import cell_text, interval_notes
+from lbx.report.format.table_cells import byte_notes, cell_text, interval_notes
 from lbx.report.query import ReportQuery
 from lbx.report.ranks import by_benchmark_and_rank
 from lbx.report.report import TWIN, WHO, Report
-from lbx.report.rows.effective_context import LengthGrid, cell_with_interval, doubt_legend, length_grids, shaded_cell
+from lbx.report.rows.effective_context import (
+    LengthGrid,
+    cell_with_interval,
+    doubt_legend,
+    length_grids,
+    notes_on_omissions,
+    shaded_cell,
+)
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
@@ -48,6 +56,8 @@ COLUMNS = (
 )  # fmt: skip
 _SCORE = Column("score", "score", "percent", interval=True)
 _AREA = Column("area", "area", "percent", interval=True, interval_prefix="area_")
+_MEANS_OF_TASKS = ("mean of tasks", "mean of lengths")
+"""Averages that at one length are the mean of the tasks (``ScoringRules.average_of``)."""
 
 
 class _Curve(NamedTuple):
@@ -162,7 +172,7 @@ def _sheets(table: Table, _: Sequence[str], in_text: bool) -> list[Sheet]:
         for cells in lines.values()
     ]
     notes = [] if in_text else interval_notes(table)
-    return [Sheet(SUITES.title, columns, body, [*notes, *_notes(rows, in_text=in_text)])]
+    return [Sheet(SUITES.title, columns, body, [*notes, *_notes(rows, in_text=in_text), *byte_notes((), rows)])]
 
 
 def _cell(row: Row | None, length: int | None, in_text: bool) -> str:
@@ -184,14 +194,17 @@ def _notes(rows: Sequence[Row], *, in_text: bool) -> Iterator[str]:
             f"Area: mean score over the logarithm of the length, {spans}, on the lengths that all runs of the "
             "benchmark have, with enough answers and whole prompts. Areas of different benchmarks are not comparable."
         )
-    tasks: dict[tuple[str, str], dict[tuple[str, str | None], None]] = {}
+    yield from notes_on_omissions(rows)
+    tasks: dict[tuple[str, str], set[str]] = {}
     for row in rows:
-        tasks.setdefault((row["benchmark"], row["length_unit"]), {})[row["task_names"], row["left_out"]] = None
+        tasks.setdefault((row["benchmark"], row["length_unit"]), set()).add(row["task_names"])
     for (benchmark, _), sets in tasks.items():
         if len(sets) > 1:
             yield f"{benchmark}: the runs answered different tasks, so their scores are not comparable (see the CSV)."
-        elif left_out := next(iter(sets))[1]:
-            yield f"{benchmark}: left out, with too few samples at some length: {left_out}."
+    for benchmark in dict.fromkeys(row["benchmark"] for row in rows if row["tasks"] > 1):
+        family = find_benchmark(benchmark)
+        if family and family.scoring.average_of not in _MEANS_OF_TASKS:
+            yield f"{benchmark}: {family.scoring.average_of}; effective_context has the mean of the tasks."
     if partial := dict.fromkeys(row["benchmark"] for row in rows if row["official"] is None):
         yield f"Not the average of all tasks that the authors average: {', '.join(partial)}."
 

@@ -162,7 +162,7 @@ POLL_INTERVAL_S = 0.5
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Whether an exception is that of a signal's handler."""
+    """Whether an exception comes from a signal's handler."""
     # During a query, DuckDB replaces the exception of a signal's handler by its own, without a cause.
     return isinstance(error, KeyboardInterrupt) or (
         isinstance(error, RuntimeError) and str(error) == "Query interrupted"
@@ -177,7 +177,7 @@ def defer_signals() -> Iterator[Sequence[int]]:
         yield waiting  # signals never reach other threads
         return
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    try:  # a signal between two of these statements raises, and leaves no handler behind
+    try:  # a signal between two of these statements raises, and the handlers are restored
         for number in _SIGNALS:
             signal.signal(number, lambda number, _: waiting.append(number))
         yield waiting

@@ -1,4 +1,4 @@
-"""Standard streams of a process, which may be closed, on a full disk, or a pipe whose reader has ended."""
+"""Standard streams of a process, which may be closed, on a full disk, or a pipe without a reader."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class _ErrorOutput(io.FileIO):
 
 
 def prepare_standard_streams() -> None:
-    """Open closed standard streams, raise ClosedOutputError for standard output, and drop what standard error refuses.
+    """Open closed standard streams, and prepare the others for text that they refuse.
 
-    Progress, notes and errors that cannot be written thus neither end a command nor change its exit code.
+    Standard output then raises ClosedOutputError, and standard error drops the text: progress, notes and errors that
+    cannot be written neither end a command nor change its exit code.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

@@ -271,7 +271,7 @@ def verdict(line: ComparisonRow, margin: float, sign: int = 1) -> str:
         sign: 1 for the second run minus the first, -1 for the first run minus the second.
     """
     estimate, value = line.difference, sign * line.difference.interval.value
-    equal_within = equality_bound(line)
+    equal_within = equality_limit(line)
     if line.equal_outputs and not (estimate.wins or estimate.losses):
         return "same outputs"
     inside = estimate.low_90 is not None and estimate.high_90 is not None and (
@@ -282,15 +282,15 @@ def verdict(line: ComparisonRow, margin: float, sign: int = 1) -> str:
     if inside or (equal_within is not None and 100 * equal_within <= margin):
         return f"same within {margin:g}"
     if equal_within is not None:
-        return f"equal scores, within {format_upper_bound(equal_within)}"
+        return f"equal scores, within {format_upper_limit(equal_within)}"
     if not (further := further_samples(line, margin)):
         return f"undecided: {missing_spread(estimate)}"
     outlook = "; the difference is near 0" if further.samples is None else f" {_condition(value)}"
     return f"undecided: needs {further}{outlook}"
 
 
-def equality_bound(line: ComparisonRow) -> float | None:
-    """Largest true difference of two runs with equal scores on all samples, by the rule of three.
+def equality_limit(line: ComparisonRow) -> float | None:
+    """Largest true difference of two runs with equal scores on all samples, with three further differences assumed.
 
     None if scores differ, or if the samples are too few to rule out any difference.
     """
@@ -300,7 +300,7 @@ def equality_bound(line: ComparisonRow) -> float | None:
     return bound
 
 
-def format_upper_bound(value: float) -> str:
+def format_upper_limit(value: float) -> str:
     """Format an upper bound of a difference in points, which rounding must not lower."""
     return f"{math.ceil(1000 * value - 1e-6) / 10:g}"
 

@@ -26,8 +26,8 @@ from lbx.report.rows.comparison import (
     cluster_noun,
     compare_pairs,
     document_notes,
-    equality_bound,
-    format_upper_bound,
+    equality_limit,
+    format_upper_limit,
     further_samples,
     scorable_samples,
     verdict,
@@ -54,7 +54,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     """Build the rows of the report. Raises UsageError if the report ``comparison`` would refuse all pairs.
 
     ``rank`` counts from the leader, 1. Runs that rank higher, but are left out, get 0 or less. ``equal_within`` is the
-    ``equality_bound``. ``rival_gap`` describes the missing answers of a run that is better on the common samples.
+    ``equality_limit``. ``rival_gap`` describes the missing answers of a run that is better on the common samples.
     """
     query = ReportQuery(
         runs=query.runs, tasks=query.tasks, margin=query.margin, allow_different_settings=query.allow_different_settings
@@ -141,7 +141,7 @@ def _numbers(pair: ComparisonRow, leader: str, margin: float) -> dict[str, Any]:
         "spread": None if interval.se is None else interval.se * math.sqrt(interval.clusters),
         "detectable": estimate.detectable, "verdict": text,
         "further_clusters": further and further.clusters, "further_samples": further and further.samples,
-        "caution": pair.caution or None, "equal_within": equality_bound(pair),
+        "caution": pair.caution or None, "equal_within": equality_limit(pair),
     }  # fmt: skip
 
 
@@ -243,14 +243,14 @@ def _standing(row: Row) -> tuple[str, str]:
         why = "because it is incomplete" if row["rival_gap"] else "by all its answers"
         return _BUT, f" is better on the {where} that both answered (lead {points} points), and comes later {why}"
     if row["equal_within"] is not None and not _is_better(row):
-        return _EQUAL, f" (so at most {format_upper_bound(row['equal_within'])} points apart)"
+        return _EQUAL, f" (so at most {format_upper_limit(row['equal_within'])} points apart)"
     word = "" if _is_better(row) else str(row["verdict"]).partition(":")[0]
     words = f" (by {', '.join(filter(None, (f'{points} points', no_interval.removesuffix(')'), word)))})"
     return _BETTER if _is_better(row) else _UNSURE, words
 
 
 def _closest(rows: Sequence[Row]) -> Row | None:
-    """The undecided rival that takes the most to decide, of those whose number of further questions is known if any."""
+    """Undecided rival that takes the most further questions, among rivals with a known number if there are any."""
     undecided = [row for row in rows if str(row["verdict"]).startswith("undecided")]
     return max(undecided, key=lambda row: (row["further_clusters"] or 0, bool(row["spread"])), default=None)
 
@@ -301,7 +301,7 @@ def _what_next(rows: Sequence[Row]) -> Iterator[str | RunName]:
 
 
 def has_near_rival(row: Row) -> bool:
-    """Whether a row contains numbers of a rival that is near the leader, or better than it on the common samples.
+    """Whether a row contains numbers of a rival near the leader, or better than the leader on the common samples.
 
     Tables for readers show only these rows.
     """

@@ -1,4 +1,4 @@
-"""The report ``flips``: answers whose score differs between two runs, by depth of the evidence."""
+"""The report ``flips``: answers with different scores in two runs, by depth of the evidence."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class _ErrorOutput(io.FileIO):
 
 
 def prepare_standard_streams() -> None:
-    """Open closed standard streams, and prepare the others for text that they refuse.
+    """Open closed standard streams, and prepare the others for refused text.
 
     Standard output then raises ClosedOutputError, and standard error drops the text: progress, notes and errors that
     cannot be written neither end a command nor change its exit code.

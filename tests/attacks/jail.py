@@ -67,7 +67,7 @@ class Ended:
         strange = [name for name in self.changed if not name.startswith(taken)]
         faults = {
             "it hung": self.hung,
-            f"exit code {self.code}": self.code not in (0, 1, 2, 3) and not self.hung,
+            f"exit code {self.code}": self.code not in (0, 1, 2, 3, 4) and not self.hung,
             "a traceback": "Traceback (most" in text or "did not expect" in text,
             "no reason": self.code in (1, 2) and not _MESSAGE.search(self.err) and "Usage:" not in self.err,
             "several messages": len(_MESSAGE.findall(self.err)) > 1,

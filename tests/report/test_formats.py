@@ -301,9 +301,11 @@ def test_the_score_of_a_part_of_the_samples_is_marked(tmp_path: Path) -> None:
     with Store(path) as store, store.transaction() as connection:
         connection.execute("""UPDATE runs SET task_samples = '{"longbench/trec": 200}' WHERE run_id = 'b'""")
     assert "b has answered 9 of 200 samples." in notes(path, "formats")
+    assert "unfinished" not in rows(path, "formats")[1]["verdict"]
     with Store(path) as store, store.transaction() as connection:
         connection.execute("UPDATE runs SET status = 'interrupted', finished_at = now() WHERE run_id = 'b'")
     assert "b was interrupted with 9 of 200 answers; repeat its command to finish it." in notes(path, "formats")
+    assert rows(path, "formats")[1]["verdict"] == "undecided: unfinished run"
 
 
 def test_comparisons_of_one_model_are_labelled_by_length_and_can_be_removed(tmp_path: Path) -> None:

@@ -139,6 +139,8 @@ def _compare_scores(
     gaps = [f"{run} {part}" for run in (reference, candidate) if (part := unfinished_part(store, run))]
     for line in averages:
         columns = _score_columns(line, query.margin)
+        if gaps:
+            columns["verdict"] = "undecided: unfinished run"
         parts = _answered_parts(store, (reference, candidate), line.benchmark)
         yield known | columns | {"caution": "; ".join([*filter(None, [columns["caution"]]), *(gaps or parts)]) or None}
     yield from (known | _refusal_columns(one) for one in refused)

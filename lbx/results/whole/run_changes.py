@@ -120,7 +120,9 @@ def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = 
     """
     with open_for_changes(results) as store:
         _refuse_journal(results)
-        pair_ids = {pair for (pair,) in store.query("SELECT pair_id FROM depth_pairs").rows}
+        pair_ids = {
+            pair for (pair,) in store.query("SELECT pair_id FROM depth_pairs EXCEPT SELECT run_id FROM runs").rows
+        }
         comparisons = [name for name in dict.fromkeys(names) if name in pair_ids]
         runs = resolve_runs(store, [name for name in names if name not in pair_ids])
         with store.transaction() as connection:

@@ -159,7 +159,7 @@ class _CommitBuffer:
 
     def add(self, sample: SampleRow, generation: GenerationRow, scores: Sequence[ScoreRow]) -> None:
         """Add an answer. Raises the error of a commit since the last call."""
-        with defer_signals(), self._condition:  # raised between the two, an exception would leave the lock closed
+        with defer_signals(), self._condition:  # an exception while the lock is acquired would leave it closed
             self._samples.append(sample)
             key = SampleKey(generation.benchmark, generation.task, generation.sample_id, generation.iteration)
             self._generations[generation.run_id, key] = generation  # in place of a row with fewer steps

@@ -41,6 +41,10 @@ TEMPLATES: Mapping[str, Template] = {
     "multi_lexsum": Template("load_multi_lexsum", 3, "\n\n"),
     "ruler_several": Template("load_ruler", 7),
     "ruler_niah": Template("load_ruler", 10),
+    "ruler_vt": Template("load_ruler", 13),
+    "ruler_cwe": Template("load_ruler", 16),
+    "ruler_fwe": Template("load_ruler", 19),
+    "ruler_qa": Template("load_ruler", 22),
 }
 KILT_DEMO, KILT_PASSAGE = ("load_qa", 30), ("load_qa", 31)
 JSON_KV_DEMO = ("load_json_kv", 14)

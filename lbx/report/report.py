@@ -71,7 +71,7 @@ class Report:
         rows: Function that computes the rows, if no query can. A report without ``needs_file`` may get None as store.
         sql: Query of the rows, without an order. The default is the view of the report's name.
         order: Sort order, as SQL, in which ``RANK`` stands for the order of runs on the leaderboard.
-        run_columns: Columns that ``--run`` filters by.
+        run_columns: Columns that ``--run`` filters by. None means that the rows are not about runs.
         pivot: (column, value column), which makes a table column for each value of the column. A line of such a table
             is about one run, unless the columns are runs.
         notes: Function from the rows to the sentences below the table.

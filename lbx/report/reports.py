@@ -132,8 +132,10 @@ def _names_in_order(position_of: Callable[[Report], int]) -> list[str]:
 
 
 def check_options(names: Collection[str], options: Iterable[str]) -> None:
-    """Raise UsageError if an option applies to none of the reports ``names`` (``Report.takes``)."""
+    """Raise UsageError if an option applies to none of the reports ``names``."""
     for option in options:
+        if option == "--run" and not any(REPORTS[name].run_columns for name in names):
+            raise UsageError(f"The report {', '.join(names)} is not about runs.", fix="Omit --run.")
         takers = reports_with(option)
         if takers and not {*takers} & {*map(listed_name, names)}:
             *first, last = takers

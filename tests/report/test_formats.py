@@ -196,6 +196,11 @@ def test_an_overview_names_the_comparison(tmp_path: Path) -> None:
     assert "| formats | depth_parity" in " ".join(Lbx().ok("report", path).stdout.split())
 
 
+def test_comparisons_of_models_cannot_be_chosen_by_run(tmp_path: Path) -> None:
+    path = file(tmp_path / "r.duckdb", runs={"a": (F16, trec(3, 9))})
+    fails(Lbx()("report", path, "depth_parity", "--run", "a"), 2, "depth_parity is not about runs", "Omit --run")
+
+
 def test_the_decision_joins_scores_and_positions(tmp_path: Path) -> None:
     runs = {"original": (F16, trec(400, 800)), "small": (Q4, trec(401, 800))}
     path = file(tmp_path / "r.duckdb", runs=runs)

@@ -224,6 +224,7 @@ DEPTH_PARITY = Report(
     notes=lambda rows: list(_notes(rows)),
     empty="No models were compared by position. Compare them with `lbx parity A B --depth -o FILE`.",
     rows=table,
+    run_columns=(),
     draw=_draw_figures,
     page=PagePlace("Length", 18),
 )

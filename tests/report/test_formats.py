@@ -308,6 +308,21 @@ def test_the_score_of_a_part_of_the_samples_is_marked(tmp_path: Path) -> None:
     assert rows(path, "formats")[1]["verdict"] == "undecided: unfinished run"
 
 
+@pytest.mark.parametrize("failing", ["a", "b"])
+def test_failed_samples_decide_nothing(tmp_path: Path, failing: str) -> None:
+    """Those of a format that runs out of memory might be the wrong ones."""
+    answers = {name: trec(400, 400, failed=100) if name == failing else trec(500, 500) for name in "ab"}
+    path = file(tmp_path / "r.duckdb", runs={"a": (F16, answers["a"]), "b": (Q4, answers["b"])})
+    assert rows(path, "formats")[1]["verdict"] == "undecided: failed samples"
+    assert f"100 samples of {failing} failed; repeat its command with --retry-failed." in notes(path, "formats")
+
+
+def test_tasks_of_one_run_only_are_said(tmp_path: Path) -> None:
+    more = [(replace(sample, task="lsht"), output) for sample, output in trec(9, 9)]
+    path = file(tmp_path / "r.duckdb", runs={"a": (F16, trec(9, 9) + more), "b": (Q4, trec(9, 9))})
+    assert "1 of 2 tasks of a is compared." in notes(path, "formats")
+
+
 def test_comparisons_of_one_model_are_labelled_by_length_and_can_be_removed(tmp_path: Path) -> None:
     path = tmp_path / "r.duckdb"
     longer = replace(depth_pair(), pair_id="longer", comparison_id="longer")

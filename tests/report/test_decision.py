@@ -195,10 +195,12 @@ def test_a_copy_is_equal_and_the_next_step_is_of_a_run_that_differs(store: Store
 def test_a_difference_near_0_has_no_number_of_questions(store: Store) -> None:
     base = random_scores(1, 60)
     run(store, "a", {"qasper": base})
-    for name, offset in (("b", -0.05), ("c", -0.005)):
+    for name, offset in (("b", -0.05), ("c", -0.005), ("tied", 0)):
         changed = [value + offset + 0.3 * (-1) ** place for place, value in enumerate(base.values())]
         run(store, name, {"qasper": dict(zip(base, changed, strict=True))})
-    rows, (*_, text) = decide(store)
+    (row,), _ = decide(store, runs=["a", "tied"], margin=0)
+    assert row["verdict"] == "undecided: needs many more questions; the difference is near 0"
+    rows, (*_, text) = decide(store, runs=["a", "b", "c"])
     found = {row["rival"]: (row["verdict"].partition(" if ")[0], row["further_clusters"]) for row in rows}
     assert found["c"] == ("undecided: needs many more questions; the difference is near 0", None)
     assert found["b"][0] == f"undecided: needs about {found['b'][1]} more questions"

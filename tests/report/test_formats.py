@@ -232,7 +232,7 @@ def test_the_decision_joins_scores_and_positions(tmp_path: Path) -> None:
         (5, 0, 5, 1.0, "about 1 more question needed; worse if the difference stays at -100.0"),
         (6, 0, 6, 1.0, "no"),
         (1, 0, 1, 1.0, "undecided: one document"),
-        (100, 99, 100, 1.0, "undecided: the difference is the margin"),
+        (100, 99, 100, 1.0, "many more questions needed; the difference is at the margin"),
         (100, 100, 100, 0.0, "undecided: the difference is the margin"),
     ],
 )

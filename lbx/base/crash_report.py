@@ -52,6 +52,7 @@ def explain_crashes(safe: str) -> Iterator[None]:
     from lbx.base.processes import (  # imported here because lbx is not importable when this file runs as a script
         DEVNULL,
         Popen,
+        defer_signals,
         python_command,
     )
 
@@ -59,20 +60,21 @@ def explain_crashes(safe: str) -> Iterator[None]:
         yield
         return
     reading, writing = os.pipe()
-    command = python_command("-I", "-S", str(Path(__file__)), str(reading), safe)
-    with suppress(OSError):  # without the second process a crash is not explained
-        # A separate session, so that signals to the terminal's processes do not end the watcher.
-        Popen(command, stdin=DEVNULL, pass_fds=[reading], start_new_session=True)
-    os.close(reading)
     _pipes.append(writing)
-    faulthandler.enable(writing, all_threads=False)
+    command = python_command("-I", "-S", str(Path(__file__)), str(reading), safe)
     try:
+        with defer_signals(), suppress(OSError):  # without the second process a crash is not explained
+            # A separate session, so that signals to the terminal's processes do not end the watcher.
+            Popen(command, stdin=DEVNULL, pass_fds=[reading], start_new_session=True)
+        os.close(reading)
+        faulthandler.enable(writing, all_threads=False)
         yield
     finally:
-        faulthandler.disable()
-        announce_exit()
-        _pipes.remove(writing)
-        os.close(writing)
+        with defer_signals():
+            faulthandler.disable()
+            announce_exit()
+            _pipes.remove(writing)
+            os.close(writing)
 
 
 def announce_exit() -> None:

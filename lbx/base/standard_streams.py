@@ -17,9 +17,12 @@ class _Output(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # text after this error is lost, too
-            raise ClosedOutputError from None
+        except OSError as error:
+            # Text after this error is lost, too: Python would write it again at its end, and exit with 120.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            if isinstance(error, BrokenPipeError):
+                raise ClosedOutputError from None
+            raise
 
 
 class _ErrorOutput(io.FileIO):
@@ -32,8 +35,8 @@ class _ErrorOutput(io.FileIO):
 def prepare_standard_streams() -> None:
     """Open closed standard streams, and prepare the others for refused text.
 
-    Standard output then raises ClosedOutputError, and standard error drops the text: progress, notes and errors that
-    cannot be written neither end a command nor change its exit code.
+    Standard output then raises ClosedOutputError or OSError, once, and standard error drops the text: progress, notes
+    and errors that cannot be written neither end a command nor change its exit code.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

@@ -27,7 +27,7 @@ _MERGEABLE = ("run", "judge", "import")
 """Commands that write answers to a results file, which a merge can add to another file."""
 _SAFE = "Results committed earlier are safe."
 _SOON_S = 0.01
-"""Seconds after which a signal that came while a lock was acquired is handled again."""
+"""Seconds after which a signal that came while a lock was acquired is raised again."""
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -73,7 +73,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     # themselves are safe, and the methods of futures, queues, events and threads use conditions.
     while frame is not None:
         if frame.f_code is threading.Condition.__enter__.__code__:
-            signal.signal(signal.SIGALRM, lambda _, frame: _interrupt(number, frame))
+            signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))  # unless deferred by then
             signal.setitimer(signal.ITIMER_REAL, _SOON_S)
             return
         frame = frame.f_back

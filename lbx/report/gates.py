@@ -21,7 +21,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.rows.comparison import ComparisonRow, compare_runs, is_no_worse
 from lbx.report.rows.revisions import open_baseline
 from lbx.results import Store
-from lbx.results.read.runs import only_run, run_names, unfinished_part
+from lbx.results.read.runs import failed_samples, only_run, run_names, unfinished_part
 from lbx.results.scoring.score_columns import find_benchmark, read_scores
 from lbx.statistics.estimates import Interval, interval
 
@@ -95,7 +95,7 @@ def check_run(
     """
     run = _find_run(store, run, () if query.baseline_file else others)
     scores = _scores(store, run)
-    failed, partial = _failed_samples(store, run), _partial_tasks(store, run)
+    failed, partial = failed_samples(store, run), _partial_tasks(store, run)
     gap = unfinished_part(store, run)
     conditions = [
         _at_least(name, _find(name, scores, run), least, failed.get(name, 0), partial, gap=gap)
@@ -133,16 +133,6 @@ def _find(name: str, scores: Mapping[str, RunScore], run: str) -> RunScore:
     if name not in scores:
         raise UsageError(f"{run} has no score of {name!r}.", fix=suggest_names(name, scores))
     return scores[name]
-
-
-def _failed_samples(store: Store, run: str) -> dict[str, int]:
-    """Count the failed samples, as {benchmark or BENCHMARK/TASK: number}, without samples that were never asked."""
-    failed: dict[str, int] = {}
-    sql = "SELECT benchmark, task, count(*) FROM generations WHERE run_id = ? AND error IS NOT NULL GROUP BY ALL"
-    for benchmark, task, count in store.query(sql, [run]).rows:
-        failed[f"{benchmark}/{task}"] = count
-        failed[benchmark] = failed.get(benchmark, 0) + count
-    return failed
 
 
 def _partial_tasks(store: Store, run: str) -> dict[str, str]:
@@ -226,7 +216,7 @@ def _not_worse(
         )
     theirs = _scores(store, baseline)
     gaps = {side: part for side in dict.fromkeys((run, baseline)) if (part := unfinished_part(store, side))}
-    their_failed = _failed_samples(store, baseline)
+    their_failed = failed_samples(store, baseline)
     for name in names:
         for side, its_scores in ((run, scores), (other, theirs)):
             _find(name, its_scores, side)

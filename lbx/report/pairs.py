@@ -143,7 +143,7 @@ def known_differences(store: Store, query: ReportQuery = ALL) -> Callable[[str, 
     runs = _kinds_of_runs(store)
 
     def unlike(a: str, b: str) -> list[str]:
-        (bundle, mode, *limits), (other_bundle, other_mode, *other_limits) = runs[a], runs[b]
+        (bundle, mode, cut, *limits), (other_bundle, other_mode, other_cut, *other_limits) = runs[a], runs[b]
         return [
             *(
                 ["different bundles"]
@@ -154,7 +154,7 @@ def known_differences(store: Store, query: ReportQuery = ALL) -> Callable[[str, 
             *(
                 f"different {name} ({value or 'default'}, {other or 'default'})"
                 for name, value, other in zip(_LIMITS, limits, other_limits, strict=True)
-                if value != other
+                if value != other and (cut or other_cut) and bundle and other_bundle
             ),
         ]
 
@@ -162,21 +162,23 @@ def known_differences(store: Store, query: ReportQuery = ALL) -> Callable[[str, 
 
 
 _LIMITS = ("max_new_tokens", "thinking_tokens")
-"""Settings that end answers early. Other limits, such as of prompts, count only where they cut something."""
+"""Settings that end answers early, which count only in runs that may have such answers; unknown for imports."""
 
 
 class _RunKind(NamedTuple):
     bundle: str | None
     mode: str
+    has_cut_answers: bool
     max_new_tokens: str | None
     thinking_tokens: str | None
 
 
 def _kinds_of_runs(store: Store) -> dict[str, _RunKind]:
     limits = ", ".join(f"settings->>'{name}'" for name in _LIMITS)
-    sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN}, {limits} FROM runs r"  # noqa: S608 (our own names)
+    cut = "FROM generations WHERE error IS NULL AND (finish_reason IS DISTINCT FROM 'stop' OR NOT reasoning_closed)"
+    sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN}, run_id IN (SELECT run_id {cut}), {limits} FROM runs r"  # noqa: S608
     rows = store.compute_once("kinds of runs", lambda: store.query(sql).rows)
-    return {run: _RunKind(bundle, mode or "plain", *limits) for run, bundle, mode, *limits in rows}
+    return {run: _RunKind(bundle, mode or "plain", *others) for run, bundle, mode, *others in rows}
 
 
 def _count_instruction_mismatches(store: Store, first: str, second: str, benchmark: str) -> int | None:

@@ -186,6 +186,48 @@ with stoppable(loads_model=False):
     assert (done.stdout, done.returncode) == ("True\n", 143), done.stderr
 
 
+def test_a_signal_at_the_start_is_not_explained_as_a_crash() -> None:
+    done = _run("""
+from lbx.base import processes
+start = processes.Popen
+def start_and_interrupt(*arguments, **options):
+    process = start(*arguments, **options)
+    signal.raise_signal(signal.SIGINT)
+    return process
+processes.Popen = start_and_interrupt
+with stoppable(loads_model=True):
+    print("goes on")
+""")
+    assert (done.stdout, done.returncode) == ("", 130)
+    assert "Interrupted. Unfinished" in done.stderr and "ended by the system" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_while_a_condition_is_entered_does_not_interrupt_a_commit(number: str, code: int) -> None:
+    """The commit begins before the signal is handled again."""
+    done = _run(f"""
+import threading, time
+class Lock:
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.acquire, self.release = self.lock.acquire, self.lock.release
+    def __enter__(self):
+        self.lock.acquire()
+        signal.raise_signal(signal.{number})
+    def __exit__(self, *_):
+        self.lock.release()
+with stoppable(loads_model=False):
+    with threading.Condition(Lock()):
+        pass
+    with defer_signals():
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end:
+            pass
+        print("committed")
+""")
+    assert (done.stdout, done.returncode) == ("committed\n", code), done.stderr
+
+
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 def test_a_signal_while_llama_cpp_loads_a_model_ends_the_load(demo_gguf: Path, number: str) -> None:
     """Python handles signals in llama.cpp's callbacks, whose exceptions ctypes drops."""

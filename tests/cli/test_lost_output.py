@@ -85,6 +85,13 @@ def test_a_reader_that_has_ended_is_no_failure(words: tuple[str, ...], closed: i
     assert "Traceback" not in done.stderr and "error:" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [("--version",), ("tasks",), ("tasks", "--json")])
+def test_an_answer_on_a_full_disk_is_an_error(words: tuple[str, ...], full: int) -> None:
+    done = run_lbx(*words, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert done.stderr == "error: The disk is full. Make room, then repeat the same command to continue.\n"
+
+
 @pytest.mark.parametrize("words", [("report", "none.duckdb"), ("nothing",)])
 def test_an_error_that_cannot_be_printed_keeps_its_exit_code(words: tuple[str, ...], full: int, tmp_path: Path) -> None:
     spoken = run_lbx(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -14,6 +14,7 @@ from lbx.opinions.rating_rows import RatingRow
 from lbx.opinions.rating_sets import Item, RatingAnswer, RatingSet
 from lbx.results import Store
 from tests.command_line import Lbx, fails
+from tests.made_depth import add_depth, depth_pair
 from tests.small_disks import small_disk
 from tests.web.browsed_file import browsed_file
 
@@ -69,6 +70,11 @@ def test_a_run_is_removed_with_what_depends_on_it_or_not_at_all(lbx: Lbx, result
     told = ("1 judgement by umpire", "1 rating in the set pairs", "2 ratings in the set scores", "--with-dependents")
     fails(lbx("runs", "remove", results, "one"), 2, "cannot be removed alone", *told)
     fails(lbx("runs", "remove", results, "one", "none"), 2, "No run 'none'")
+    with Store(results) as store:
+        add_depth(store, depth_pair())
+    pair = depth_pair().pair_id
+    fails(lbx("runs", "remove", results, pair, "one"), 2, f"remove {results} {pair} one --with-dependents")
+    assert lbx.rows(results, "SELECT count(*) AS n FROM depth_pairs") == [{"n": 1}]
     fails(lbx("runs", "remove", results), 2, "No run to remove")
     assert lbx.rows(results, "SELECT count(*) AS n FROM generations") == [{"n": 25}]
     done = lbx.ok("runs", "remove", results, "one", "--with-dependents", "--json")

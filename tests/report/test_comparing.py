@@ -213,13 +213,16 @@ def test_holm_over_tasks_and_over_runs(store: Store) -> None:
     assert alone["p_holm"] == alone["p"]
 
 
+CUT = {"finish_reason": "length"}
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"bundle_digest": "other"}, "different bundles"),
         ({"settings": {"seed": 0, "thinking": True}}, "different modes (plain, thinking)"),
-        ({"settings": {"seed": 0, "max_new_tokens": 2}}, "different max_new_tokens (default, 2)"),
-        ({"settings": {"seed": 0, "max_new_tokens": [2]}}, "different max_new_tokens (default, [2])"),
+        ({"settings": {"seed": 0, "max_new_tokens": 2}, "answer": CUT}, "different max_new_tokens (default, 2)"),
+        ({"settings": {"seed": 0, "max_new_tokens": [2]}, "answer": CUT}, "different max_new_tokens (default, [2])"),
         ({"answer": {"truncated": True}}, "40 prompts cut in only one run, with the same tokenizer"),
     ],
 )
@@ -234,6 +237,20 @@ def test_what_was_not_asked_alike_is_refused(store: Store, changes: dict[str, An
     answers = read_report(store, "changes", ReportQuery(baseline="a"))
     assert {row["caution"] for row in answers.dicts()} == {None if "cut" in reason else reason}
     assert cautions(answers) == ([] if "cut" in reason else [f"Caution: {reason}."])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("cut", [CUT, {"reasoning_closed": False}])
+def test_limits_of_the_answer_count_only_where_they_ended_one(store: Store, cut: dict[str, Any], place: int) -> None:
+    """The default of --thinking-tokens depends on the context window."""
+    settings = ({"seed": 0, "thinking": True, "thinking_tokens": budget} for budget in (8192, 32768, 32768, 8192))
+    whole = {"finish_reason": "stop", "reasoning_closed": True}
+    for number, name in enumerate("abcd"):
+        answer = cut if number == 2 + place else whole
+        run(store, name, {"qasper": random_scores(number)}, settings=next(settings), answer=answer)
+    assert not lines(store, baseline="a", runs=["b"])["qasper"]["caution"]
+    with pytest.raises(UsageError, match="different thinking_tokens"):
+        lines(store, baseline="ab"[place], runs=["cd"[place]])
 
 
 def add_benchmark(store: Store, name: str, benchmark: str, scores: Mapping[str, float], **answer: Any) -> None:

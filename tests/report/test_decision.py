@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from lbx.base.errors import UsageError
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.format.table_cells import sheet
 from lbx.report.page import pieces
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.results import Store
+from lbx.results import GenerationRow, Store
+from lbx.results.scoring.aggregation import aggregate_scores
 from tests.report.test_comparing import add_benchmark, lines, random_scores, run
 
 
@@ -195,10 +197,12 @@ def test_a_copy_is_equal_and_the_next_step_is_of_a_run_that_differs(store: Store
 def test_a_difference_near_0_has_no_number_of_questions(store: Store) -> None:
     base = random_scores(1, 60)
     run(store, "a", {"qasper": base})
-    for name, offset in (("b", -0.05), ("c", -0.005)):
+    for name, offset in (("b", -0.05), ("c", -0.005), ("tied", 0)):
         changed = [value + offset + 0.3 * (-1) ** place for place, value in enumerate(base.values())]
         run(store, name, {"qasper": dict(zip(base, changed, strict=True))})
-    rows, (*_, text) = decide(store)
+    (row,), _ = decide(store, runs=["a", "tied"], margin=0)
+    assert row["verdict"] == "undecided: needs many more questions; the difference is near 0"
+    rows, (*_, text) = decide(store, runs=["a", "b", "c"])
     found = {row["rival"]: (row["verdict"].partition(" if ")[0], row["further_clusters"]) for row in rows}
     assert found["c"] == ("undecided: needs many more questions; the difference is near 0", None)
     assert found["b"][0] == f"undecided: needs about {found['b'][1]} more questions"
@@ -226,6 +230,11 @@ def test_a_killed_run_that_is_better_on_the_common_questions_is_named(store: Sto
     assert " Next: begun was killed with 20 of 40 answers; repeat its command to finish it." in text
     store.finish_run("begun", "done")
     assert any(" Next: begun has 20 of 40 answers; ask it the others." in note for note in decide(store)[1])
+    failed = [GenerationRow("begun", "longbench", "qasper", key, 0, error="it broke") for key in [*base][20:]]
+    store.write(samples=[], generations=failed, scores=[])
+    aggregate_scores(store, "begun", BENCHMARKS["longbench"])
+    (text,) = [note for note in decide(store)[1] if note.startswith("longbench: ")]
+    assert " Next: begun failed on 20 samples; repeat its command with --retry-failed." in text
 
 
 @pytest.mark.parametrize("runs", [3, 8])

@@ -237,7 +237,7 @@ def test_the_decision_joins_scores_and_positions(tmp_path: Path) -> None:
         (5, 0, 5, 1.0, "about 1 more question needed; worse if the difference stays at -100.0"),
         (6, 0, 6, 1.0, "no"),
         (1, 0, 1, 1.0, "undecided: one document"),
-        (100, 99, 100, 1.0, "undecided: the difference is the margin"),
+        (100, 99, 100, 1.0, "many more questions needed; the difference is at the margin"),
         (100, 100, 100, 0.0, "undecided: the difference is the margin"),
     ],
 )
@@ -311,6 +311,21 @@ def test_the_score_of_a_part_of_the_samples_is_marked(tmp_path: Path) -> None:
         connection.execute("UPDATE runs SET status = 'interrupted', finished_at = now() WHERE run_id = 'b'")
     assert "b was interrupted with 9 of 200 answers; repeat its command to finish it." in notes(path, "formats")
     assert rows(path, "formats")[1]["verdict"] == "undecided: unfinished run"
+
+
+@pytest.mark.parametrize("failing", ["a", "b"])
+def test_failed_samples_decide_nothing(tmp_path: Path, failing: str) -> None:
+    """Those of a format that runs out of memory might be the wrong ones."""
+    answers = {name: trec(400, 400, failed=100) if name == failing else trec(500, 500) for name in "ab"}
+    path = file(tmp_path / "r.duckdb", runs={"a": (F16, answers["a"]), "b": (Q4, answers["b"])})
+    assert rows(path, "formats")[1]["verdict"] == "undecided: failed samples"
+    assert f"100 samples of {failing} failed; repeat its command with --retry-failed." in notes(path, "formats")
+
+
+def test_tasks_of_one_run_only_are_said(tmp_path: Path) -> None:
+    more = [(replace(sample, task="lsht"), output) for sample, output in trec(9, 9)]
+    path = file(tmp_path / "r.duckdb", runs={"a": (F16, trec(9, 9) + more), "b": (Q4, trec(9, 9))})
+    assert "1 of 2 tasks of a is compared." in notes(path, "formats")
 
 
 def test_comparisons_of_one_model_are_labelled_by_length_and_can_be_removed(tmp_path: Path) -> None:

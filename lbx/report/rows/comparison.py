@@ -317,8 +317,7 @@ def is_no_worse(line: ComparisonRow, margin: float) -> tuple[bool | None, str]:
     if further := samples_up_to(line, clusters_to_decide(found, bound), abs(value - bound)):
         answer = f"{'no worse' if value > bound else 'worse'} {_condition(value)}"
         return None, f"{further} needed; {'the difference is at the margin' if further.samples is None else answer}"
-    is_on_margin = bool(found.interval.se) or abs(value - bound) < 1e-9
-    return None, ON_MARGIN if is_on_margin else f"undecided: {missing_spread(found)}"
+    return None, ON_MARGIN if abs(value - bound) < 1e-9 else f"undecided: {missing_spread(found)}"
 
 
 def _condition(value: float) -> str:
@@ -361,12 +360,12 @@ def samples_up_to(line: ComparisonRow, clusters: int | None, gap: float) -> Furt
     Args:
         gap: Distance of the difference from 0 or the margin. Below the standard error, the total would be chance.
     """
-    if clusters is None:
-        return None
     interval = line.difference.interval
     noun = "" if interval.n == interval.clusters else cluster_noun(line)
-    if gap < (interval.se or 0.0):
+    if interval.df and gap < (interval.se or 0.0):
         return FurtherSamples(None, None, noun)
+    if clusters is None:
+        return None
     further = clusters - interval.clusters
     samples = math.ceil(further * interval.n / interval.clusters - 1e-9)
     return FurtherSamples(round_up(further), round_up(samples), noun)

@@ -35,7 +35,7 @@ from lbx.report.rows.comparison import (
 )
 from lbx.report.rows.leaderboard import LEADERBOARD
 from lbx.results import Store, Table
-from lbx.results.read.runs import run_names, unfinished_part
+from lbx.results.read.runs import failed_samples, run_names, unfinished_part
 from lbx.results.rows import interval_columns
 from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table
 
@@ -86,7 +86,7 @@ def table(store: Store, query: ReportQuery) -> Table:
         for row in _rows_of(benchmark, runs, leader, [*lines, *refused], query.margin):
             row |= {"bundle_samples": known, "same_samples": samples[leader] == samples[row["rival"]]}
             if _is_worse(row):
-                row["rival_gap"] = _describe_gap(store, row["rival"], coverage[row["rival"], benchmark])
+                row["rival_gap"] = _describe_gap(store, row["rival"], benchmark, coverage[row["rival"], benchmark])
             rows.append(row)
         all_refused += [pair for pair in refused if pair.benchmark == benchmark]
     if all_refused and all(row["verdict"] == NOT_COMPARED for row in rows):
@@ -98,10 +98,13 @@ def _is_in(run: str, benchmark: str, pairs: Sequence[ComparisonRow] | Sequence[R
     return any(pair.benchmark == benchmark and run in (pair.run_a, pair.run_b) for pair in pairs)
 
 
-def _describe_gap(store: Store, run: str, coverage: str | None) -> str | None:
+def _describe_gap(store: Store, run: str, benchmark: str, coverage: str | None) -> str | None:
     """Describe the answers that a run lacks, and the remedy, or return None."""
-    lacks = f"has {coverage.removesuffix(' answers')} answers; ask it the others" if coverage else None
-    return unfinished_part(store, run) or lacks
+    if part := unfinished_part(store, run):
+        return part
+    if failed := failed_samples(store, run).get(benchmark):
+        return f"failed on {format_count(failed, 'sample')}; repeat its command with --retry-failed"
+    return f"has {coverage.removesuffix(' answers')} answers; ask it the others" if coverage else None
 
 
 def _rows_of(

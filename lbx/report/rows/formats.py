@@ -8,11 +8,12 @@ digest of the weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 from lbx.base.columns import Column, number_column
+from lbx.base.units import format_count
 from lbx.report.pairs import RefusedPair
 from lbx.report.query import ReportQuery
 from lbx.report.report import PagePlace, Report
@@ -28,7 +29,7 @@ from lbx.report.rows.depth_parity import (
 from lbx.results import DepthPairRow, Store, Table
 from lbx.results.file.depth import DepthPair, read_depth_pairs
 from lbx.results.file.identity import FULL_HASH
-from lbx.results.read.runs import unfinished_part
+from lbx.results.read.runs import failed_samples, unfinished_part
 from lbx.results.scoring.score_columns import as_table
 
 _BIN = ("kl", "kl_low", "kl_high", "same_top", "same_top_low", "same_top_high", "tokens_per_s")
@@ -136,26 +137,43 @@ def _compare_scores(
     )
     known = {"reference_run": reference, "run": candidate}
     averages = [line for line in lines if line.first.level == "benchmark"]
-    gaps = [f"{run} {part}" for run in (reference, candidate) if (part := unfinished_part(store, run))]
+    gaps = [f"{run} {part}" for run in known.values() if (part := unfinished_part(store, run))]
+    failed = {run: failed_samples(store, run) for run in known.values()}
     for line in averages:
         columns = _score_columns(line, query.margin)
+        parts = _answered_parts(store, reference, candidate, line.benchmark)
+        failures = [
+            f"{format_count(counts[line.benchmark], 'sample')} of {run} failed; repeat its command with --retry-failed"
+            for run, counts in failed.items()
+            if line.benchmark in counts
+        ]
         if gaps:
             columns["verdict"] = "undecided: unfinished run"
-        parts = _answered_parts(store, (reference, candidate), line.benchmark)
+        elif failures:
+            columns["verdict"], parts = "undecided: failed samples", failures
         yield known | columns | {"caution": "; ".join([*filter(None, [columns["caution"]]), *(gaps or parts)]) or None}
     yield from (known | _refusal_columns(one) for one in refused)
     if not averages and not refused:
         yield known | {"verdict": NOT_RUN}
 
 
-def _answered_parts(store: Store, runs: Sequence[str], benchmark: str) -> list[str]:
-    """Describe the runs that did not answer all samples."""
+def _answered_parts(store: Store, reference: str, candidate: str, benchmark: str) -> list[str]:
+    """Describe the runs that did not answer all samples, or tasks that the other run was not asked."""
     sql = """
-        SELECT run_id, sum(samples), sum(bundle_samples) FROM coverage WHERE run_id IN (?, ?) AND benchmark = ?
-        GROUP BY ALL HAVING sum(samples) < sum(bundle_samples) ORDER BY run_id
+        WITH asked AS (
+            SELECT *, count(*) OVER (PARTITION BY task) = 2 AS is_common FROM coverage
+            WHERE run_id IN (?, ?) AND benchmark = ?
+        )
+        SELECT run_id, sum(samples), sum(bundle_samples), count(*) FILTER (is_common), count(*) FROM asked
+        GROUP BY run_id ORDER BY run_id
     """
-    rows = store.query(sql, [*runs, benchmark]).rows
-    return [f"{run} has answered {some:,} of {every:,} samples" for run, some, every in rows]
+    parts = []
+    for run, some, every, common, tasks in store.query(sql, [reference, candidate, benchmark]).rows:
+        if every is not None and some < every:
+            parts.append(f"{run} has answered {some:,} of {every:,} samples")
+        if common < tasks:
+            parts.append(f"{common:,} of {tasks:,} tasks of {run} {'is' if common == 1 else 'are'} compared")
+    return parts
 
 
 def _runs_of(runs: Iterable[Mapping[str, Any]], model: str, backend: str, settings: Mapping[str, Any]) -> list[str]:

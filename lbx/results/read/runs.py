@@ -234,6 +234,16 @@ def unfinished_part(store: Store, run_id: str) -> str:
     return f"{state_words(state)} with {answers:,} of {format_count(total, 'answer')}; {remedy}"
 
 
+def failed_samples(store: Store, run: str) -> dict[str, int]:
+    """Count the failed samples, as {benchmark or BENCHMARK/TASK: number}, without samples that were never asked."""
+    failed: dict[str, int] = {}
+    sql = "SELECT benchmark, task, count(*) FROM generations WHERE run_id = ? AND error IS NOT NULL GROUP BY ALL"
+    for benchmark, task, count in store.query(sql, [run]).rows:
+        failed[f"{benchmark}/{task}"] = count
+        failed[benchmark] = failed.get(benchmark, 0) + count
+    return failed
+
+
 def state_words(state: str) -> str:
     """Turn a state into the predicate of a sentence: "is running", "was killed", "failed"."""
     return {RUNNING: "is running", "failed": "failed"}.get(state, f"was {state}")

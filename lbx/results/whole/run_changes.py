@@ -130,7 +130,7 @@ def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = 
                 connection.execute(f"DELETE FROM {table} WHERE list_contains(?, pair_id)", [comparisons])
             dependents, sets_before = find_dependents(store, runs), content_set_ids(store)
             if (dependents.judgements or dependents.ratings) and not with_dependents:
-                raise _dependents_error(results, runs, dependents)
+                raise _dependents_error(results, runs, comparisons, dependents)
             judges = [judge for judge in remove_judgements(connection, runs) if judge not in runs]
             remove_ratings(connection, runs, [*dependents.ratings])
             samples = remove_run_rows(connection, [*runs, *judges])
@@ -146,13 +146,15 @@ def describe_dependents(dependents: Dependents) -> str:
     return ", ".join([*judgements, *ratings])
 
 
-def _dependents_error(results: Path, runs: Sequence[str], dependents: Dependents) -> UsageError:
+def _dependents_error(
+    results: Path, runs: Sequence[str], comparisons: Sequence[str], dependents: Dependents
+) -> UsageError:
     numbers = f", and {format_count(dependents.numbers, 'number')} of other runs" if dependents.numbers else ""
     return UsageError(
         f"{', '.join(runs)} cannot be removed alone: {describe_dependents(dependents)} depend on "
         f"{'it' if len(runs) == 1 else 'them'}{numbers}.",
         fix="--with-dependents removes these, too. Removed ratings cannot be repeated: keep a copy of the file.",
-        command=as_command("lbx", "runs", "remove", results, *runs, "--with-dependents"),
+        command=as_command("lbx", "runs", "remove", results, *comparisons, *runs, "--with-dependents"),
     )
 
 

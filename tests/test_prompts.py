@@ -152,9 +152,13 @@ def test_a_cut_of_a_normalised_document_splits_no_token(words: int) -> None:
     assert short.text == "Read: Cafe\u0301 " + "xyz" * words + " Question?"
 
 
-@pytest.mark.parametrize(("tokens", "kept"), [(3, "Caf"), (4, "Caf"), (5, "Cafe\u0301"), (6, "Cafe\u0301 ")])
+@pytest.mark.parametrize(
+    ("tokens", "kept"), [(3, "Caf"), (4, "Caf"), (5, "Cafe\u0301"), (8, "Cafe\u0301\ufffd"), (9, "Cafe\u0301\ufffd")]
+)
 def test_a_cut_beside_a_normalised_character(tokens: int, kept: str) -> None:
-    asked = prompt("Cafe\u0301 x", Truncation.DOCUMENT_END_ONCE, limits={400: len("Read:  Question?") + 1 + tokens})
+    asked = prompt(
+        "Cafe\u0301\ufffd€", Truncation.DOCUMENT_END_ONCE, limits={400: len("Read:  Question?") + 1 + tokens}
+    )
     short = Prompter(NormalisingTokenizer(None), context_window=400, template=None).read(KEY, asked, Sampling())
     assert short.text == f"Read: {kept} Question?"
 

@@ -298,21 +298,20 @@ class Prompter:
         head, tail = document[:first], document[len(document) - (keep - first) :]
         start, end = (self._tokenizer.decode(part) if part else "" for part in (head, tail))
         if is_once:
-            start = self._keep_document_start(prompt.document, start)
+            start = self._keep_document_start(prompt.document, start, self._tokenizer.decode(document))
         text = prompt.before + start + end + prompt.after
         return _CutText(text, original, removed_tokens=original - limit.tokens, cut_at=len(prompt.before + start))
 
-    def _keep_document_start(self, document: str, beginning: str) -> str:
+    def _keep_document_start(self, document: str, beginning: str, text: str) -> str:
         """Cut a document where the first removed token begins, within no character, as HELMET does.
 
         Args:
-            beginning: text of the tokens to keep.
+            beginning, text: texts of the tokens to keep, and of all tokens.
         """
-        pairs = enumerate(zip(beginning, document, strict=False))
-        equal = next((at for at, (kept, own) in pairs if kept != own), min(len(beginning), len(document)))
-        size = len(beginning.rstrip("\ufffd"))  # decoded from a character whose last bytes are cut off
-        if equal >= size:
-            return document[:equal]
+        pairs = enumerate(zip(beginning, text, strict=False))
+        size = next((at for at, (kept, own) in pairs if kept != own), min(len(beginning), len(text)))
+        if document.startswith(beginning[:size]):
+            return document[:size]
 
         # The tokenizer normalises the text. Not tokens are counted, because half a word may have more than the word.
         def read_length(end: int) -> int:

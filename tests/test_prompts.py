@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -125,6 +125,42 @@ def test_a_cut_at_the_end_keeps_the_beginning_of_a_normalised_document() -> None
     short = Prompter(NormalisingTokenizer(None), context_window=400, template=None).request(KEY, asked, Sampling())
     kept = read(short.token_ids).removeprefix("«s»Read: ").removesuffix(" Question?")
     assert kept == "Café " + "x" * (80 - len("Read:  Question?") - 1 - len("Café ".encode()))
+
+
+class PairingTokenizer(NormalisingTokenizer):
+    """Has a token for "xyz", of whose beginnings a cut text would have more tokens."""
+
+    token = 1000
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        first, *others = text.split("xyz")
+        ids = super().encode(first, special=special)
+        for part in others:
+            ids += [self.token, *super().encode(part, special=special)]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return b"".join(b"xyz" if one == self.token else bytes([one]) for one in ids).decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("words", range(5, 9))
+def test_a_cut_of_a_normalised_document_splits_no_token(words: int) -> None:
+    document = "Cafe\u0301 " + "xyz" * 50
+    fixed = len("Read:  Question?") + 1 + len("Café ".encode())
+    asked = prompt(document, Truncation.DOCUMENT_END_ONCE, limits={400: fixed + words})
+    short = Prompter(PairingTokenizer(None), context_window=400, template=None).read(KEY, asked, Sampling())
+    assert short.text == "Read: Cafe\u0301 " + "xyz" * words + " Question?"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kept"), [(3, "Caf"), (4, "Caf"), (5, "Cafe\u0301"), (8, "Cafe\u0301\ufffd"), (9, "Cafe\u0301\ufffd")]
+)
+def test_a_cut_beside_a_normalised_character(tokens: int, kept: str) -> None:
+    asked = prompt(
+        "Cafe\u0301\ufffd€", Truncation.DOCUMENT_END_ONCE, limits={400: len("Read:  Question?") + 1 + tokens}
+    )
+    short = Prompter(NormalisingTokenizer(None), context_window=400, template=None).read(KEY, asked, Sampling())
+    assert short.text == f"Read: {kept} Question?"
 
 
 @pytest.mark.parametrize("limit", [20, 21])

@@ -15,7 +15,6 @@ from lbx.engine.wrapping import ChatPrompt, Tokenizer, Wrapper
 __all__ = ["ChatTemplate", "Prompter", "ReadPrompt", "Tokenizer"]
 
 _MAX_CUTS = 8
-_LONGEST_CHARACTER = 4  # replacement characters of a character whose last bytes are cut off
 _WORDS_A_CUT = 250
 _IDS: dict[int, int] = {}
 """One shared object per token id: waiting prompts take 8 bytes per token instead of 36 with a tokenizer's own ints."""
@@ -299,25 +298,26 @@ class Prompter:
         head, tail = document[:first], document[len(document) - (keep - first) :]
         start, end = (self._tokenizer.decode(part) if part else "" for part in (head, tail))
         if is_once:
-            start = self._keep_document_start(prompt.document, start, keep)
+            start = self._keep_document_start(prompt.document, start, self._tokenizer.decode(document))
         text = prompt.before + start + end + prompt.after
         return _CutText(text, original, removed_tokens=original - limit.tokens, cut_at=len(prompt.before + start))
 
-    def _keep_document_start(self, document: str, beginning: str, tokens: int) -> str:
+    def _keep_document_start(self, document: str, beginning: str, text: str) -> str:
         """Cut a document where the first removed token begins, within no character, as HELMET does.
 
         Args:
-            beginning: text of the first ``tokens`` tokens.
+            beginning, text: texts of the tokens to keep, and of all tokens.
         """
-        pairs = enumerate(zip(beginning, document, strict=False))
-        equal = next((at for at, (kept, own) in pairs if kept != own), min(len(beginning), len(document)))
-        if equal >= len(beginning) - _LONGEST_CHARACTER:
-            return document[:equal]
-        # The tokenizer normalises the text, so that the tokens are those of another text.
-        lengths = range(len(document) + 1)
-        count = bisect_right(
-            lengths, tokens, key=lambda end: len(self._tokenizer.encode(document[:end], special=False))
-        )
+        pairs = enumerate(zip(beginning, text, strict=False))
+        size = next((at for at, (kept, own) in pairs if kept != own), min(len(beginning), len(text)))
+        if document.startswith(beginning[:size]):
+            return document[:size]
+
+        # The tokenizer normalises the text. Not tokens are counted, because half a word may have more than the word.
+        def read_length(end: int) -> int:
+            return len(self._tokenizer.decode(self._tokenizer.encode(document[:end], special=False)))
+
+        count = bisect_right(range(len(document) + 1), size, key=read_length)
         return document[: count - 1]
 
     def _cut_words(self, prompt: Prompt, limit: _Limit, budget: _Budget, ids: Sequence[int]) -> _CutText:

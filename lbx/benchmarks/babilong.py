@@ -51,7 +51,7 @@ from lbx.benchmarks.base.paper_tables import (
     PublishedScoreFormat,
     TableCell,
 )
-from lbx.benchmarks.base.prediction_lines import PredictionLine
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, file_part
 from lbx.benchmarks.base.sources import DataSource, RowSource, fill_format, find_parquet, json_rows, read_literals
 from lbx.benchmarks.metrics.labels import first_sentence, named_labels, target_labels
@@ -105,6 +105,11 @@ def split_task(task: str) -> tuple[str, str]:
     """Split a task into question type and length: ("qa1", "32k") for "qa1_32k"."""
     kind, _, length = task.partition("_")
     return kind, length
+
+
+def _is_answer(task: str, target: str) -> bool:
+    """Whether a target has only labels of the task."""
+    return set(target_labels(target)) <= {label.lower() for label in LABELS[split_task(task)[0]]}
 
 
 _OVERALL = group_number(OVERALL, metric="average")
@@ -212,6 +217,8 @@ class BabilongFormat(PredictionFormat):
             name = line.optional_text("")
             number = int(name) if name.isdecimal() and len(name) < _LONGEST_NUMBER else at
             sample = _sample(task, number, *map(line.text, ("question", "target")))
+            if not _is_answer(task, sample.references[0]):
+                raise prediction_file_error(line.location, f"'target' is {sample.references[0]!r}, no answer to {task}")
             predictions.append(self.make_prediction(line, at, sample, "output"))
         return predictions
 
@@ -287,7 +294,7 @@ class Babilong(Benchmark):
             raise self.data.missing_data_error(bundle, f"{' or '.join(REPOS)}, {task}")
         for number, row in enumerate(source.rows()):
             target = row.get("target", str)
-            if not set(target_labels(target)) <= {label.lower() for label in LABELS[split_task(task)[0]]}:
+            if not _is_answer(task, target):
                 raise damaged_file_error(row.location, f"the field 'target' is {target!r}, no answer to {task}")
             yield replace(
                 _sample(task, number, row.get("question", str), target), context=row.get("input", str).strip()

@@ -257,3 +257,9 @@ def test_from_bundle_to_board(tmp_path: Path) -> None:
     assert (stated["examples"], stated["chat"], "instruction" in stated) == (False, False, False)
     with pytest.raises(AssertionError, match="does not apply to needle"):
         lbx.ok(*ask, "--tasks", "needle", "--no-examples")
+    # The right answers of one question type are wrong for another one.
+    renamed = tmp_path / "renamed"
+    renamed.mkdir()
+    (renamed / written.name.replace("qa1", "qa5")).write_text(written.read_text())
+    refused = lbx("import", "babilong", renamed, "--model-name", "renamed", "-o", results)
+    assert refused.returncode and f"'target' is {LABELS['qa1'][0]!r}, no answer to qa5_0k" in refused.stderr

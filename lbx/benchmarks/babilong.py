@@ -42,6 +42,7 @@ from lbx.benchmarks.base.data_files import damaged_file_error
 from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
+    BoardEntry,
     BoardPart,
     Boards,
     HeatMap,
@@ -50,7 +51,7 @@ from lbx.benchmarks.base.paper_tables import (
     PublishedScoreFormat,
     TableCell,
 )
-from lbx.benchmarks.base.prediction_lines import PredictionLine
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, file_part
 from lbx.benchmarks.base.sources import DataSource, RowSource, fill_format, find_parquet, json_rows, read_literals
 from lbx.benchmarks.metrics.labels import first_sentence, named_labels, target_labels
@@ -106,6 +107,11 @@ def split_task(task: str) -> tuple[str, str]:
     return kind, length
 
 
+def _is_answer(task: str, target: str) -> bool:
+    """Whether a target has only labels of the task."""
+    return set(target_labels(target)) <= {label.lower() for label in LABELS[split_task(task)[0]]}
+
+
 _OVERALL = group_number(OVERALL, metric="average")
 _LENGTH_MEANS = {length: group_number("length", length, metric="average") for length in LENGTHS}
 _KIND_MEANS = {kind: group_number("question type", kind, metric="average") for kind in LABELS}
@@ -129,6 +135,26 @@ PUBLISHED = PublishedScoreFormat(
 
 def _board_part(name: str, numbers: Mapping[str, NumberKey], mean: NumberKey) -> BoardPart:
     return BoardPart({**numbers, "mean": mean}, texts={"questions": name})
+
+
+def _complete_entry(entry: BoardEntry) -> BoardEntry:
+    """Name the question types that a run's means of lengths lack.
+
+    The means over the lengths are lbx's, and never official. They count as complete.
+    """
+    if entry.run_id is None:
+        return entry
+    lengths: dict[str, list[str]] = {}
+    for length, mean in _LENGTH_MEANS.items():
+        missing = [kind for kind in LEADERBOARD if task_number(f"{kind}_{length}") not in entry.numbers]
+        if missing and mean in entry.numbers:
+            lengths.setdefault(", ".join(missing), []).append(length)
+    notes = [f"{', '.join(found)} without {kinds}" for kinds, found in lengths.items()]
+    return replace(
+        entry,
+        unofficial=entry.unofficial - {_OVERALL, *_KIND_MEANS.values()},
+        note="; ".join([*([entry.note] if entry.note else []), *notes]) or None,
+    )
 
 
 BOARDS = Boards(
@@ -157,7 +183,8 @@ BOARDS = Boards(
             ],
             note="all: the leaderboard's mean of qa1 to qa5. The mean over the lengths with answers is lbx's.",
         )
-    }
+    },
+    complete_entry=_complete_entry,
 )  # fmt: skip
 
 
@@ -190,6 +217,8 @@ class BabilongFormat(PredictionFormat):
             name = line.optional_text("")
             number = int(name) if name.isdecimal() and len(name) < _LONGEST_NUMBER else at
             sample = _sample(task, number, *map(line.text, ("question", "target")))
+            if not _is_answer(task, sample.references[0]):
+                raise prediction_file_error(line.location, f"'target' is {sample.references[0]!r}, no answer to {task}")
             predictions.append(self.make_prediction(line, at, sample, "output"))
         return predictions
 
@@ -265,7 +294,7 @@ class Babilong(Benchmark):
             raise self.data.missing_data_error(bundle, f"{' or '.join(REPOS)}, {task}")
         for number, row in enumerate(source.rows()):
             target = row.get("target", str)
-            if not set(target_labels(target)) <= {label.lower() for label in LABELS[split_task(task)[0]]}:
+            if not _is_answer(task, target):
                 raise damaged_file_error(row.location, f"the field 'target' is {target!r}, no answer to {task}")
             yield replace(
                 _sample(task, number, row.get("question", str), target), context=row.get("input", str).strip()

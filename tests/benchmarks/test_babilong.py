@@ -11,8 +11,10 @@ import pytest
 
 from lbx.base.bundle_folder import Bundle
 from lbx.base.errors import BundleError, NoDataError
+from lbx.base.number import group_number, task_number
 from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks.babilong import LABELS, LEADERBOARD, LENGTHS, PROMPTS, REPOS, TASKS
+from lbx.benchmarks.base.paper_tables import BoardEntry
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.asking import PLAIN, Mode
 from tests.command_line import Lbx
@@ -177,6 +179,26 @@ def test_the_leaderboards_mean_needs_its_five_tasks() -> None:
     assert [group.grouping for group in BABILONG.groups(tasks, averages_only=True)] == ["overall"]
 
 
+def test_the_board_names_what_a_mean_lacks() -> None:
+    """The means over the lengths are lbx's, and no reason for a note at complete lengths."""
+    tasks = {f"{kind}_{length}": rows(f"{kind}_{length}", 1.0) for kind in LEADERBOARD for length in ("0k", "4k")}
+    assert note_of(tasks) is None
+    assert note_of({**tasks, "qa1_8k": rows("qa1_8k", 1.0)}) is None, "a length without a mean"
+    more = {f"{kind}_{length}": rows(f"{kind}_{length}", 1.0) for kind in ("qa1", "qa3") for length in ("1k", "16k")}
+    more |= {f"{kind}_2k": rows(f"{kind}_2k", 1.0) for kind in LEADERBOARD[:4]}
+    assert note_of({**tasks, **more}) == "1k, 16k without qa2, qa4, qa5; 2k without qa5"
+    assert note_of({**tasks, **more}, "9 of 99") == "9 of 99; 1k, 16k without qa2, qa4, qa5; 2k without qa5"
+
+
+def note_of(tasks: dict[str, list[ScoredSample]], note: str | None = None) -> str | None:
+    groups = {group_number(one.grouping, one.name, metric=one.metric): one.official for one in BABILONG.groups(tasks)}
+    numbers = dict.fromkeys([*map(task_number, tasks), *groups], 1.0)
+    unofficial = frozenset(key for key, official in groups.items() if official is None)
+    entry = BABILONG.boards.complete_entry(BoardEntry("m", "r", numbers=numbers, unofficial=unofficial, note=note))
+    assert {key.grouping for key in entry.unofficial} <= {"length"}
+    return entry.note
+
+
 def test_from_bundle_to_board(tmp_path: Path) -> None:
     """The command line, on a bundle that it makes and a model with scripted answers."""
     lbx, data = Lbx(), tmp_path / "data"
@@ -207,7 +229,7 @@ def test_from_bundle_to_board(tmp_path: Path) -> None:
     board = json.loads(lbx.ok("report", results, "board_babilong", "--format", "json", "--no-interval").stdout)
     plain = {line["questions"]: line for line in board if not line["mode"]}
     assert (plain["all"]["0k"], plain["all"]["4k"], plain["all"]["mean"]) == (50.0, 0.0, 25.0)
-    assert plain["qa1"]["0k"] == 50.0
+    assert plain["qa1"]["0k"] == 50.0 and not any(line["note"] for line in plain.values())
     assert {line["mode"] for line in board} == {None, "no instruction no examples no post-prompt"}
     for report in ("paper", "task_scores", "leaderboard", "effective_context", "guards"):
         assert "babilong" in lbx.ok("report", results, report).stdout.casefold()
@@ -235,3 +257,9 @@ def test_from_bundle_to_board(tmp_path: Path) -> None:
     assert (stated["examples"], stated["chat"], "instruction" in stated) == (False, False, False)
     with pytest.raises(AssertionError, match="does not apply to needle"):
         lbx.ok(*ask, "--tasks", "needle", "--no-examples")
+    # The right answers of one question type are wrong for another one.
+    renamed = tmp_path / "renamed"
+    renamed.mkdir()
+    (renamed / written.name.replace("qa1", "qa5")).write_text(written.read_text())
+    refused = lbx("import", "babilong", renamed, "--model-name", "renamed", "-o", results)
+    assert refused.returncode and f"'target' is {LABELS['qa1'][0]!r}, no answer to qa5_0k" in refused.stderr

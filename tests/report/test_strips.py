@@ -131,6 +131,7 @@ def test_omissions_name_the_runs_that_have_them(tmp_path: Path) -> None:
         (answers("qasper", {3000: [0.0] * 40, 6000: [0.0] * 40}), {}, "like guessing from 4k"),
         (answers("qasper", {3000: KEPT[:12], 6000: KEPT[:12]}), {}, "needs 30 questions a length, has 12"),
         (answers("qasper", {3000: KEPT}), {}, "only one length"),
+        ([*answers("qasper", {500: KEPT, 2000: KEPT}), *answers("musique", {600: KEPT})], {}, "≥ 2k"),
     ],
 )
 def test_words_for_where_a_run_stops_working(

@@ -16,6 +16,7 @@ from lbx.base.processes import PIPE, Popen, run_tool, start_python
 from lbx.results import SessionRow, Store
 from lbx.results.file import snapshots
 from lbx.results.file.sessions import progress_of_runs, store_sessions
+from lbx.results.read.runs import states_of_runs
 from lbx.results.whole.commit_copies import open_copy
 from tests.results.store_rows import RUN, fill, generation, sample, score
 
@@ -188,6 +189,9 @@ def test_a_copy_that_a_run_on_another_disk_makes_says_so(tmp_path: Path) -> None
     disk.mkdir()
     with open_copy(target, disk, pytest.fail) as copies, Store(copies.path, after_commit=copies.update) as store:
         store.begin_run(RUN)
+        with Store(target, allow_writer=True) as reader:
+            assert progress_of_runs(reader) == {"r1": "running, 0 answers"}, "it prepares its first session"
+            assert states_of_runs(reader) == {"r1": "running"}
         store_sessions(store, [SessionRow("r1", 1, 0, {}, done_before=40, to_ask=1_200)])
         store.write(samples=[sample()], generations=[generation()], scores=[score()])
         with Store(target, allow_writer=True) as reader:

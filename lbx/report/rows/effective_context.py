@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -343,25 +344,30 @@ def choose_lengths(
         fewest_of_task: Minimum number of samples of each task at each length.
 
     Returns:
-        At least two neighbouring lengths among those with enough samples, and the tasks, or ([], []) if no two lengths
-            can be compared.
+        At least two neighbouring lengths among those with enough samples, or else among those of a task, and the tasks,
+            or ([], []) if no two lengths can be compared.
     """
     counts: dict[int, int] = {}
     for bins in samples.values():
         for up_to, count in bins.items():
             counts[up_to] = counts.get(up_to, 0) + count
     enough = sorted(up_to for up_to, count in counts.items() if count >= fewest)
+    of_tasks = [[up_to for up_to in enough if up_to in bins] for bins in samples.values()]
     best: tuple[tuple[int, int, int], list[int], list[str]] = ((0, 0, 0), [], [])
-    for begin in range(len(enough)):
-        for end in range(begin + 2, len(enough) + 1):
-            lengths = enough[begin:end]
-            tasks = [
-                task
-                for task, bins in samples.items()
-                if all(bins.get(length, 0) >= fewest_of_task for length in lengths)
-            ]
-            if all(sum(samples[task][length] for task in tasks) >= fewest for length in lengths):
-                best = max(best, ((len(lengths) * len(tasks), lengths[-1], len(tasks)), lengths, tasks))
+    for rows in ([enough], of_tasks):  # tasks may have lengths between those of others, such as BABILong's
+        for row in rows:
+            for begin, end in combinations(range(len(row) + 1), 2):
+                lengths = row[begin:end]
+                tasks = [
+                    task
+                    for task, bins in samples.items()
+                    if all(bins.get(length, 0) >= fewest_of_task for length in lengths)
+                ]
+                totals = [sum(samples[task][length] for task in tasks) for length in lengths]
+                if len(totals) > 1 and min(totals) >= fewest:
+                    best = max(best, ((len(lengths) * len(tasks), lengths[-1], len(tasks)), lengths, tasks))
+        if best[1]:
+            break
     return best[1], best[2]
 
 

@@ -84,6 +84,7 @@ def progress_of_runs(store: Store) -> dict[str, str]:
     """Return {run: "running, 212 of 643"} for the active runs, or {} if no process is writing the file.
 
     The newest session belongs to the process that writes the file, unless a run was killed before that process began.
+    A run without a session that the process began is prepared: it counts tokens and measures the model's speed.
     """
     if store.snapshot is None:
         return {}
@@ -95,7 +96,12 @@ def progress_of_runs(store: Store) -> dict[str, str]:
             ON g.run_id = s.run_id AND g.created_at >= s.started_at AND g.error_type IS DISTINCT FROM $2
         WHERE s.status = 'running' AND s.started_at = (SELECT max(started_at) FROM sessions)
               AND s.started_at >= coalesce($1, s.started_at)
-        GROUP BY s.run_id, s.done_before, s.to_ask ORDER BY s.run_id
+        GROUP BY s.run_id, s.done_before, s.to_ask
+        UNION ALL
+        SELECT run_id, 0, NULL FROM runs
+        WHERE status = 'running' AND run_id NOT IN (SELECT run_id FROM sessions)
+              AND started_at >= coalesce($1, (SELECT max(started_at) FROM sessions), started_at)
+        ORDER BY ALL
         """,
         [began and (began - _CLOCKS_DIFFER).replace(tzinfo=None), UNFINISHED],
     ).rows

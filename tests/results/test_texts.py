@@ -26,4 +26,5 @@ def test_every_basis_of_a_forecast_is_in_its_known_form(basis: str, answers: dic
     """Else a run whose calibration measured no answer cannot be shared without texts."""
     costs = Costs(1.0, 0.0, 1.0, 1.0, 0.0, 1.0, answers, basis, longest_prompt=1_000)
     form, text = LABEL_PATTERNS["sessions", "estimate_basis"], costs.basis_for(["a/b", "c/d"], longest)
-    assert duckdb.execute("SELECT regexp_full_match(?, ?)", [text, form]).fetchone() == (True,), text
+    found = duckdb.sql("SELECT regexp_full_match(?, ?)", params=[text, form]).fetchall()
+    assert found == [(True,)], text

@@ -354,7 +354,7 @@ def choose_lengths(
     enough = sorted(up_to for up_to, count in counts.items() if count >= fewest)
     of_tasks = [[up_to for up_to in enough if up_to in bins] for bins in samples.values()]
     best: tuple[tuple[int, int, int], list[int], list[str]] = ((0, 0, 0), [], [])
-    for rows in ([enough], of_tasks):  # tasks may have lengths between those of others, such as BABILong's
+    for rows in ([enough], of_tasks):  # lengths of all tasks, or of one: others may have more in between
         for row in rows:
             for begin, end in combinations(range(len(row) + 1), 2):
                 lengths = row[begin:end]

@@ -140,7 +140,7 @@ def _board_part(name: str, numbers: Mapping[str, NumberKey], mean: NumberKey) ->
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
     """Name the question types that a run's means of lengths lack.
 
-    The means over the lengths are lbx's, and never official. They count as complete.
+    Means over the lengths are lbx's own. That they are never official is no reason for a note.
     """
     if entry.run_id is None:
         return entry

@@ -352,12 +352,12 @@ def choose_lengths(
         for up_to, count in bins.items():
             counts[up_to] = counts.get(up_to, 0) + count
     enough = sorted(up_to for up_to, count in counts.items() if count >= fewest)
-    of_tasks = [[up_to for up_to in enough if up_to in bins] for bins in samples.values()]
+    of_tasks = {tuple(up_to for up_to in enough if up_to in bins) for bins in samples.values()}
     best: tuple[tuple[int, int, int], list[int], list[str]] = ((0, 0, 0), [], [])
-    for rows in ([enough], of_tasks):  # lengths of all tasks, or of one: others may have more in between
+    for rows in ({tuple(enough)}, of_tasks):  # lengths of all tasks, or of one: others may have more in between
         for row in rows:
             for begin, end in combinations(range(len(row) + 1), 2):
-                lengths = row[begin:end]
+                lengths = list(row[begin:end])
                 tasks = [
                     task
                     for task, bins in samples.items()
